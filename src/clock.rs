@@ -1,0 +1,105 @@
+//! The one clock for what is stored. Waits use tokio's clock instead.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A moment, in whole milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+/// Tells the time that is written into records.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The present moment.
+    fn now(&self) -> Timestamp;
+}
+
+/// A clock that several owners share.
+pub type SharedClock = Arc<dyn Clock>;
+
+/// The clock of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+/// A clock that stands still until it is told to go on, for tests.
+#[derive(Debug)]
+pub struct ManualClock(AtomicU64);
+
+impl Timestamp {
+    /// The moment `millis` milliseconds after the Unix epoch.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// This moment plus `span`, saturating.
+    #[must_use]
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(millis(span)))
+    }
+
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds, as the wire wants it: `2026-07-28T10:30:00.000Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // 9999-12-31T23:59:59.999Z: the last moment that four year digits can spell.
+        let shown = Duration::from_millis(self.0.min(253_402_300_799_999));
+        humantime::format_rfc3339_millis(UNIX_EPOCH + shown).fmt(f)
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(millis(since_epoch))
+    }
+}
+
+impl ManualClock {
+    /// A clock that shows `start`.
+    pub const fn new(start: Timestamp) -> Self {
+        Self(AtomicU64::new(start.0))
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, span: Duration) {
+        self.0.fetch_add(millis(span), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// Whole milliseconds of a duration, saturating.
+pub fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamp_is_spelled_as_rfc_3339_with_milliseconds() {
+        let shown = Timestamp::from_millis(1_785_234_600_123).to_string();
+        assert_eq!(shown, "2026-07-28T10:30:00.123Z");
+    }
+
+    #[test]
+    fn a_timestamp_past_the_year_9999_still_has_a_spelling() {
+        assert_eq!(Timestamp::from_millis(u64::MAX).to_string(), "9999-12-31T23:59:59.999Z");
+    }
+}

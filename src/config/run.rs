@@ -1,0 +1,346 @@
+//! The configuration as it runs: complete and checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName};
+use url::Url;
+
+/// Everything that a running proxy needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The client side.
+    pub listen: Listen,
+    /// Where tasks are kept.
+    pub store: StoreConfig,
+    /// Who callers are.
+    pub owner: OwnerConfig,
+    /// Bounds on everything that grows.
+    pub limits: Limits,
+    /// How logs look.
+    pub log: LogConfig,
+    /// How the proxy stops.
+    pub shutdown: Shutdown,
+    /// The servers behind, at least one, names unique.
+    pub servers: Vec<ServerConfig>,
+    /// What applies to every tool that no rule names.
+    pub defaults: ToolPolicy,
+    /// The rules, in the order in which they were written.
+    pub tools: Vec<ToolRule>,
+}
+
+/// The client side.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// Where the HTTP listener binds.
+    pub http: SocketAddr,
+    /// What clients type, where a balancer stands in front.
+    pub public_url: Option<Url>,
+    /// `Host` values that are allowed beside the loopback names and the public URL's, in lower case, without a port.
+    pub allowed_hosts: Vec<String>,
+    /// `Origin` values that are allowed; none but these.
+    pub allowed_origins: Vec<String>,
+    /// How often a comment is sent on an open stream.
+    pub keep_alive: Duration,
+}
+
+/// Where tasks are kept.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The directory.
+    pub path: PathBuf,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// How many bytes sled may use for its cache.
+    pub cache_bytes: u64,
+    /// New tasks are refused when less than this is free on the disk; `None` for the larger of 256 MiB and a
+    /// tenth of the disk.
+    pub min_free_bytes: Option<u64>,
+    /// How many records the store may hold.
+    pub max_tasks: u64,
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// A power cut.
+    Power,
+    /// The end of the process by any signal, but not a power cut.
+    Process,
+}
+
+/// Who callers are.
+#[derive(Clone, Debug)]
+pub struct OwnerConfig {
+    /// What proves it.
+    pub from: OwnerSource,
+    /// Bearer tokens that stand for a name. Secret.
+    pub tokens: Vec<NamedToken>,
+    /// Whether callers without credentials are let in on a listener that is not loopback.
+    pub allow_anonymous: bool,
+}
+
+/// What proves who a caller is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerSource {
+    /// The `Authorization` header.
+    Authorization,
+    /// A header that a gateway sets.
+    Header {
+        /// Its name.
+        name: HeaderName,
+        /// The gateway's addresses; from any other the header is refused.
+        trusted: Vec<Network>,
+    },
+}
+
+/// A block of addresses, such as `10.0.0.0/8`, or a single one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Any address of the block.
+    pub address: IpAddr,
+    /// How many leading bits count.
+    pub prefix: u8,
+}
+
+/// A bearer token that stands for a name.
+#[derive(Clone)]
+pub struct NamedToken {
+    /// The name.
+    pub name: String,
+    /// The token. Secret.
+    pub token: String,
+}
+
+/// Bounds on everything that grows. Refusals name the setting.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of a request's body.
+    pub body: usize,
+    /// Bytes of a line or an event that a server sends.
+    pub message: usize,
+    /// Levels of arrays and objects in any message.
+    pub depth: usize,
+    /// Calls at the same time, all together; excess is refused as busy. Tasks methods do not count.
+    pub calls: usize,
+    /// Open connections of clients.
+    pub connections: usize,
+    /// Open `subscriptions/listen` streams.
+    pub streams: usize,
+    /// Calls that wait for a slot, all together.
+    pub queue: usize,
+    /// How long a client may take to send a request's head and body.
+    pub read_timeout: Duration,
+}
+
+/// How logs look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogConfig {
+    /// One line of text each.
+    Text,
+    /// One JSON object each.
+    Json,
+}
+
+/// How the proxy stops.
+#[derive(Clone, Copy, Debug)]
+pub struct Shutdown {
+    /// How long running calls may go on.
+    pub grace: Duration,
+}
+
+/// One server behind the proxy.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Its name: mounted at `/NAME/mcp`.
+    pub name: String,
+    /// How it is reached.
+    pub transport: Transport,
+    /// Whether principals share its sessions or processes.
+    pub share: bool,
+    /// Whether a cancel is forwarded to it.
+    pub cancel: ForwardCancel,
+    /// How long slot and session stay taken when a cancel is not answered.
+    pub cancel_grace: Duration,
+    /// How long it may take to start, connect and shake hands.
+    pub connect_timeout: Duration,
+    /// Sessions or processes at the same time.
+    pub max_sessions: usize,
+    /// How long an unused session or process is kept.
+    pub session_idle: Duration,
+    /// Which revisions are tried.
+    pub era: UpstreamEra,
+}
+
+/// How a server is reached.
+#[derive(Clone)]
+pub enum Transport {
+    /// As a child process over stdio.
+    Stdio {
+        /// The program and its arguments; never empty.
+        command: Vec<String>,
+        /// Variables that are set for it beside our own. May be secret.
+        env: BTreeMap<String, String>,
+        /// Where it runs; `None` for our own directory.
+        cwd: Option<PathBuf>,
+    },
+    /// Over Streamable HTTP.
+    Http {
+        /// The endpoint.
+        url: Url,
+        /// Headers set on every request. May be secret.
+        headers: HeaderMap,
+        /// Headers of the caller that are passed on.
+        forward: Vec<HeaderName>,
+    },
+}
+
+/// Whether a cancel is forwarded to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardCancel {
+    /// As the server's era wants it.
+    Forward,
+    /// Never (some servers crash on it); slot and session are free after `cancel_grace`.
+    Never,
+    /// Forwarded, but the server is known to run on: slot and session stay taken until the end of the run.
+    Ignored,
+}
+
+/// Which revisions are tried with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamEra {
+    /// `initialize` at once; 2026-07-28 only if the server refuses that.
+    Legacy,
+    /// 2026-07-28 without a handshake.
+    Modern,
+    /// `server/discover` first, `initialize` if that is not understood.
+    Auto,
+}
+
+/// What the config says of a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolPolicy {
+    /// When a call becomes a task.
+    pub mode: Mode,
+    /// How long a call may take before it becomes a task, from its arrival.
+    pub after: Duration,
+    /// Hard limit of a run.
+    pub timeout: Duration,
+    /// How long a call may wait for a slot.
+    pub queue_timeout: Duration,
+    /// How long an outcome stays readable; `None` for ever.
+    pub keep: Option<Duration>,
+    /// Runs at the same time; `None` for no limit but the common one.
+    pub max_running: Option<usize>,
+    /// What a client without Tasks gets.
+    pub fallback: Fallback,
+}
+
+/// When a call becomes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Never.
+    Sync,
+    /// When it takes longer than `after`.
+    Auto,
+    /// At once.
+    Task,
+}
+
+/// What a slow call of a client without Tasks gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// It is held open, with keep-alives.
+    Wait,
+    /// -32021, before anything is sent. In mode `auto` a call cannot be known to be slow, so it waits.
+    Refuse,
+}
+
+/// A rule for the tools that a pattern matches.
+#[derive(Clone, Debug)]
+pub struct ToolRule {
+    /// An exact name, or a pattern with `*`.
+    pub pattern: String,
+    /// The server that it applies to; `None` for all.
+    pub server: Option<String>,
+    /// The defaults with what the rule changes.
+    pub policy: ToolPolicy,
+}
+
+impl Network {
+    /// Whether `address` is in the block. An IPv4 address in IPv6 form counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address.to_canonical(), address.to_canonical()) {
+            (IpAddr::V4(block), IpAddr::V4(address)) => {
+                let shift = 32_u32.saturating_sub(self.prefix.into());
+                let bits = |ip: std::net::Ipv4Addr| ip.to_bits().checked_shr(shift).unwrap_or(0);
+                bits(block) == bits(address)
+            }
+            (IpAddr::V6(block), IpAddr::V6(address)) => {
+                let shift = 128_u32.saturating_sub(self.prefix.into());
+                let bits = |ip: std::net::Ipv6Addr| ip.to_bits().checked_shr(shift).unwrap_or(0);
+                bits(block) == bits(address)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Hides the token.
+impl fmt::Debug for NamedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedToken").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Hides variables and header values.
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdio { command, env, cwd } => f
+                .debug_struct("Stdio")
+                .field("program", &command.first())
+                .field("env", &env.keys())
+                .field("cwd", cwd)
+                .finish_non_exhaustive(),
+            Self::Http { url, headers, forward } => f
+                .debug_struct("Http")
+                .field("host", &url.host_str())
+                .field("headers", &headers.keys())
+                .field("forward", forward)
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
+impl Default for ToolPolicy {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Auto,
+            after: Duration::from_secs(10),
+            timeout: Duration::from_mins(30),
+            queue_timeout: Duration::from_hours(1),
+            keep: Some(Duration::from_hours(24)),
+            max_running: None,
+            fallback: Fallback::Wait,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 8 << 20,
+            message: 128 << 20,
+            depth: 128,
+            calls: 1024,
+            connections: 4096,
+            streams: 1024,
+            queue: 1024,
+            read_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Raincheck gives existing synchronous MCP servers Tasks: call now, fetch later.
+//!
+//! A caller takes a rain check on a slow tool call: it gets a handle now and fetches the result
+//! later, over the Tasks extension (`io.modelcontextprotocol/tasks`, SEP-2663) of MCP 2026-07-28.
+//!
+//! The map, lowest rank first; a module imports only from a lower rank (`tests/architecture.rs`):
+//!
+//! | rank | module | what is there |
+//! |---|---|---|
+//! | 0 | [`protocol`] | JSON-RPC, methods, capabilities, headers, SSE: the wire, no I/O |
+//! | 0 | [`config`] | the configuration, typed twice: as written, as run |
+//! | 0 | [`clock`] | the one clock for what is stored |
+//! | 0 | [`jobs`] | spawned jobs that have an owner |
+//! | 0 | [`shared_map`] | the one concurrent map |
+//! | 0 | [`telemetry`] | logs |
+//! | 1 | [`task`] | id, owner, state, record, expiry: the domain |
+//! | 2 | [`store`] | durable tasks in sled |
+//! | 2 | [`policy`] | what the config says of one tool |
+//! | 3 | [`runner`] | a call raced against its threshold, live runs, settling, deadlines, cancel |
+//! | 4 | [`tasks`] | the tower layer |
+//! | 4 | [`upstream`] | stdio and HTTP clients of the servers behind |
+//! | 5 | [`front`] | the HTTP server for the clients in front |
+//! | 6 | [`app`], [`cli`] | composition root; operator commands |
+
+pub mod app;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod front;
+pub mod jobs;
+pub mod policy;
+pub mod protocol;
+pub mod runner;
+pub mod shared_map;
+pub mod store;
+pub mod task;
+pub mod tasks;
+pub mod telemetry;
+pub mod upstream;

@@ -1,0 +1,3 @@
+//! The binary: flags, config, run, exit codes.
+
+fn main() {}

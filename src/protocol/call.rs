@@ -1,0 +1,164 @@
+//! A call, and who makes it: what goes in at the front and out at the upstream.
+
+use std::fmt;
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use super::error::{RpcError, code};
+use super::json::Json;
+use super::method::Method;
+use super::{TASKS_EXTENSION, meta_key};
+
+/// One request on its way to a server.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What is asked.
+    pub method: Method,
+    /// With which parameters.
+    pub params: Params,
+    /// By whom.
+    pub caller: Caller,
+    /// When it arrived; thresholds count from here.
+    pub arrived: Instant,
+}
+
+/// The parameters of a call. The text has been checked: an object, no repeated name in it or in `_meta`.
+#[derive(Clone, Debug)]
+pub struct Params {
+    raw: Json,
+    meta: Option<Json>,
+    name: Option<String>,
+}
+
+/// Who makes a call, and what this request says of the client.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Who the caller was proved to be.
+    pub principal: Principal,
+    /// Whether this request declares the Tasks extension.
+    pub tasks: TaskSupport,
+    /// What this request wants to be told while it runs.
+    pub progress_token: Option<Json>,
+    /// The headers that may be passed on to the server.
+    pub credentials: Credentials,
+}
+
+/// Whether a client may be given a handle. Only what the request itself declares counts (SEP-2663).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskSupport {
+    /// The request declares the extension under 2026-07-28.
+    Declared,
+    /// It does not.
+    Undeclared,
+}
+
+/// Who a caller was proved to be.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Principal {
+    /// The one user of a stdio connection, or of a loopback listener without configured owners.
+    Local,
+    /// A caller over HTTP without credentials.
+    Anonymous,
+    /// The bearer of these credentials. The text is secret.
+    Credential(Box<str>),
+    /// A caller with a name: from a listed token, or from a header that a trusted gateway set.
+    Named(Box<str>),
+}
+
+/// Headers of the caller that may go to the server. Their values are secret and never shown.
+#[derive(Clone, Default)]
+pub struct Credentials(HeaderMap);
+
+impl Params {
+    /// Reads the parameters of a request for `method`; none at all reads as an empty object.
+    pub fn read(method: &Method, raw: Option<Json>) -> Result<Self, RpcError> {
+        let invalid = |what: &str, why: &dyn fmt::Display| {
+            RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {what}: {why}"))
+        };
+        let Some(raw) = raw else {
+            return Ok(Self { raw: Json::from_value(&serde_json::json!({})), meta: None, name: None });
+        };
+        let members = raw.members().map_err(|error| invalid("params", &error))?;
+        let meta = members.get("_meta").map(|value| Json::of(raw.bytes(), value));
+        if let Some(meta) = &meta {
+            meta.members().map_err(|error| invalid("params._meta", &error))?;
+        }
+        let name = method.named_by().and_then(|name| members.get(name));
+        let name = name.and_then(|value| serde_json::from_str(value.get()).ok());
+        Ok(Self { raw, meta, name })
+    }
+
+    /// The whole object.
+    pub fn raw(&self) -> &Json {
+        &self.raw
+    }
+
+    /// The object `_meta`, if there is one.
+    pub fn meta(&self) -> Option<&Json> {
+        self.meta.as_ref()
+    }
+
+    /// A member of `_meta`.
+    pub fn meta_member(&self, key: &str) -> Option<Json> {
+        self.meta.as_ref()?.member(key)
+    }
+
+    /// The tool, prompt, resource or task that the call names (see [`Method::named_by`]); `None` if it
+    /// names none or the value is no string.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+impl TaskSupport {
+    /// What the client capabilities of one modern request say.
+    pub fn declared_in(capabilities: &Json) -> Self {
+        let extension = capabilities.member("extensions").and_then(|extensions| extensions.member(TASKS_EXTENSION));
+        match extension {
+            Some(settings) if settings.is_object() => Self::Declared,
+            _ => Self::Undeclared,
+        }
+    }
+}
+
+impl Caller {
+    /// A caller as the `_meta` of a modern request describes it.
+    pub fn of_modern(params: &Params, principal: Principal, credentials: Credentials) -> Self {
+        let capabilities = params.meta_member(meta_key::CLIENT_CAPABILITIES);
+        let tasks = capabilities.as_ref().map_or(TaskSupport::Undeclared, TaskSupport::declared_in);
+        let progress_token = params.meta_member(meta_key::PROGRESS_TOKEN);
+        Self { principal, tasks, progress_token, credentials }
+    }
+}
+
+/// Shows the kind and a public name, never a credential.
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("Local"),
+            Self::Anonymous => f.write_str("Anonymous"),
+            Self::Credential(_) => f.write_str("Credential(..)"),
+            Self::Named(name) => f.debug_tuple("Named").field(name).finish(),
+        }
+    }
+}
+
+impl Credentials {
+    /// These headers.
+    pub fn new(headers: HeaderMap) -> Self {
+        Self(headers)
+    }
+
+    /// The headers, to be put on a request to the server.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.0
+    }
+}
+
+/// Shows the names only.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}

@@ -1,0 +1,117 @@
+//! Failures of our own: why, and whether to try again.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::json::Json;
+use crate::clock::millis;
+
+/// A call that Raincheck, not the tool, has to give up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The kind of failure.
+    pub reason: Reason,
+    /// What happened and what to do, for a person or a model. Never a body or a credential.
+    pub message: String,
+    /// Whether the same call may be sent again.
+    pub retry: Retry,
+}
+
+/// Why a call failed. The spelling in `reason` on the wire and in the store is the one of `serde`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The run was lost: the tool may or may not have run.
+    OutcomeUnknown,
+    /// The server never took the call: it could not be reached or started.
+    NotStarted,
+    /// The run reached its hard limit.
+    Timeout,
+    /// The call waited too long for a free slot; it was never sent.
+    QueueTimeout,
+    /// Too much at once; nothing was sent.
+    Busy,
+    /// The server refused the credentials of the call.
+    Unauthorized,
+    /// The server answered with something that is no answer.
+    BadAnswer,
+    /// The answer is larger than the limit.
+    TooLarge,
+    /// The store could not keep the task; nothing was sent.
+    Store,
+    /// The proxy is stopping; nothing was sent.
+    Stopping,
+}
+
+/// Whether the same call may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retry {
+    /// Yes: nothing was run.
+    Yes,
+    /// Yes, after a while.
+    After(Duration),
+    /// No: it would fail again.
+    No,
+    /// Nobody knows: the tool may already have run.
+    Unknown,
+}
+
+impl Failure {
+    /// A failure of that kind.
+    pub fn new(reason: Reason, message: impl Into<String>, retry: Retry) -> Self {
+        Self { reason, message: message.into(), retry }
+    }
+
+    /// The run was lost; `how` says in which way.
+    pub fn outcome_unknown(how: &str) -> Self {
+        Self::new(
+            Reason::OutcomeUnknown,
+            format!("outcome unknown: {how}; the tool may or may not have run, check before calling it again"),
+            Retry::Unknown,
+        )
+    }
+
+    /// `reason`, `retryable` (absent when unknown) and `retryAfterMs`, as they stand in `error.data`.
+    pub fn facts(&self) -> Json {
+        let mut facts = serde_json::Map::new();
+        facts.insert("reason".to_owned(), serde_json::json!(self.reason));
+        if let Some(retryable) = self.retry.retryable() {
+            facts.insert("retryable".to_owned(), retryable.into());
+        }
+        if let Retry::After(wait) = self.retry {
+            facts.insert("retryAfterMs".to_owned(), millis(wait).into());
+        }
+        Json::from_value(&facts.into())
+    }
+}
+
+impl Reason {
+    /// The JSON-RPC code: outside of -32768..-32000, which JSON-RPC reserves.
+    pub const fn code(self) -> i64 {
+        match self {
+            Self::OutcomeUnknown => -31001,
+            Self::NotStarted => -31002,
+            Self::Timeout => -31003,
+            Self::QueueTimeout => -31004,
+            Self::Busy => -31005,
+            Self::Unauthorized => -31006,
+            Self::BadAnswer => -31007,
+            Self::TooLarge => -31008,
+            Self::Store => -31009,
+            Self::Stopping => -31010,
+        }
+    }
+}
+
+impl Retry {
+    /// True, false, or `None` when nobody knows.
+    pub const fn retryable(self) -> Option<bool> {
+        match self {
+            Self::Yes | Self::After(_) => Some(true),
+            Self::No => Some(false),
+            Self::Unknown => None,
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! JSON text carried as the bytes it came in.
+//!
+//! Only the few members that matter are looked at; number spelling, key order and unknown members
+//! survive, since nothing is decoded and encoded again (field cases 64 and 66).
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// One valid JSON value as it was spelled, without white space around it. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Json(Bytes);
+
+/// Why a text is not the JSON that was wanted.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JsonError {
+    /// Not JSON at all (or not UTF-8).
+    Syntax(serde_json::Error),
+    /// A member's name appears twice, so two readers could read two different values.
+    DuplicateKey(String),
+    /// Nested deeper than the limit.
+    TooDeep {
+        /// The limit, in levels of arrays and objects.
+        limit: usize,
+    },
+}
+
+/// The members of an object, in order, each value as raw text.
+#[derive(Debug, Default)]
+pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// The elements of an array, each as raw text.
+#[derive(Debug, Default)]
+pub struct Elements<'a>(Vec<&'a RawValue>);
+
+impl Json {
+    /// Checks that `text` is exactly one JSON value, and keeps its bytes without copying them.
+    pub fn parse(text: Bytes) -> Result<Self, JsonError> {
+        let raw: &RawValue = serde_json::from_slice(&text).map_err(JsonError::Syntax)?;
+        Ok(Self::of(&text, raw))
+    }
+
+    /// The part of `text` that `raw` was borrowed from, without copying it.
+    ///
+    /// `raw` must have been read from `text`; otherwise it is copied.
+    pub fn of(text: &Bytes, raw: &RawValue) -> Self {
+        let part = raw.get().as_bytes();
+        let whole = text.as_ptr_range();
+        let inside = part.as_ptr_range();
+        if whole.start <= inside.start && inside.end <= whole.end {
+            Self(text.slice_ref(part))
+        } else {
+            Self(Bytes::copy_from_slice(part))
+        }
+    }
+
+    /// Text that the caller has just written as JSON, so it is not read again.
+    pub(super) fn assume_valid(text: Bytes) -> Self {
+        debug_assert!(serde_json::from_slice::<&RawValue>(&text).is_ok(), "text that is no JSON");
+        Self(text)
+    }
+
+    /// The JSON text of a value of ours.
+    pub fn from_value(value: &serde_json::Value) -> Self {
+        Self(Bytes::from(value.to_string()))
+    }
+
+    /// The JSON text of a string.
+    pub fn string(text: &str) -> Self {
+        Self::from_value(&serde_json::Value::from(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        // Every way to make a `Json` has checked the text, so the fallback is never taken.
+        std::str::from_utf8(&self.0).unwrap_or("null")
+    }
+
+    /// The bytes of the text.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The raw value, to be put into a serde structure.
+    pub fn raw(&self) -> &RawValue {
+        self.read().unwrap_or(RawValue::NULL)
+    }
+
+    /// Reads the value into a type of ours.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// The members, if this is an object. A repeated name is an error.
+    pub fn members(&self) -> Result<Members<'_>, JsonError> {
+        members(&self.0)
+    }
+
+    /// One member of an object, without copying it; `None` if this is no object or has no such member.
+    pub fn member(&self, name: &str) -> Option<Json> {
+        let members = self.members().ok()?;
+        members.get(name).map(|raw| Self::of(&self.0, raw))
+    }
+
+    /// Whether this is an object.
+    pub fn is_object(&self) -> bool {
+        self.0.first() == Some(&b'{')
+    }
+
+    /// Whether this is `null`.
+    pub fn is_null(&self) -> bool {
+        self.0.as_ref() == b"null"
+    }
+
+    /// How many bytes the text has.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Never: the shortest JSON text has one byte.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Shows the size only: bodies never reach the logs.
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Json({} bytes)", self.0.len())
+    }
+}
+
+impl<'a> Members<'a> {
+    /// The raw value of the member `name`.
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
+
+    /// The members in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(key, value)| (key.as_ref(), *value))
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A name that appears twice. Envelopes are small, where comparing pairs is cheapest; the set
+    /// keeps a hostile object from costing the square of its size.
+    fn repeated(&self) -> Option<&str> {
+        if self.0.len() <= 16 {
+            let mut keys = self.0.iter().enumerate();
+            return keys
+                .find(|(at, (key, _))| self.0.iter().take(*at).any(|(other, _)| other == key))
+                .map(|(_, (key, _))| key.as_ref());
+        }
+        let mut seen = HashSet::with_capacity(self.0.len());
+        self.0.iter().map(|(key, _)| key.as_ref()).find(|key| !seen.insert(*key))
+    }
+}
+
+impl<'a> Elements<'a> {
+    /// The elements in order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a RawValue> {
+        self.0.iter().copied()
+    }
+}
+
+/// Reads the members of the object that `text` is. Nothing but the names is decoded.
+pub fn members(text: &[u8]) -> Result<Members<'_>, JsonError> {
+    let members: Members<'_> = serde_json::from_slice(text).map_err(JsonError::Syntax)?;
+    match members.repeated() {
+        None => Ok(members),
+        Some(key) => Err(JsonError::DuplicateKey(key.to_owned())),
+    }
+}
+
+/// Reads the elements of the array that `text` is.
+pub fn elements(text: &[u8]) -> Result<Elements<'_>, JsonError> {
+    serde_json::from_slice(text).map_err(JsonError::Syntax)
+}
+
+/// Refuses text that is nested deeper than `limit`. Looks at brackets only, so it is cheap and
+/// can be run before anything else reads the text.
+pub fn check_depth(text: &[u8], limit: usize) -> Result<(), JsonError> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in text {
+        match (in_string, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b'{' | b'[') => {
+                depth += 1;
+                if depth > limit {
+                    return Err(JsonError::TooDeep { limit });
+                }
+            }
+            (false, b'}' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::with_capacity(map.size_hint().unwrap_or(8));
+                while let Some((Key(key), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
+                    members.push((key, value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Read)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Elements<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = seq.next_element()? {
+                    elements.push(element);
+                }
+                Ok(Elements(elements))
+            }
+        }
+        deserializer.deserialize_seq(Read)
+    }
+}
+
+/// A member's name, borrowed where it has no escapes.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a member name")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Read)
+    }
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(_) => f.write_str("not the JSON that was expected"),
+            Self::DuplicateKey(key) => write!(f, "the member \"{}\" appears twice", key.escape_debug()),
+            Self::TooDeep { limit } => write!(f, "nested deeper than {limit} levels"),
+        }
+    }
+}
+
+impl std::error::Error for JsonError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Syntax(source) => Some(source),
+            Self::DuplicateKey(_) | Self::TooDeep { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_keep_the_spelling_of_every_value() {
+        let json =
+            Json::parse(Bytes::from_static(br#" {"a":9007199254740995,"b":1E2,"c":1e400,"d":{"z": 1.0}} "#)).unwrap();
+        let members = json.members().unwrap();
+        let shown: Vec<_> = members.iter().map(|(key, value)| (key, value.get())).collect();
+        assert_eq!(shown, [("a", "9007199254740995"), ("b", "1E2"), ("c", "1e400"), ("d", r#"{"z": 1.0}"#)]);
+    }
+
+    #[test]
+    fn a_member_shares_the_bytes_of_its_object() {
+        let json = Json::parse(Bytes::from_static(br#"{"a":[1,2]}"#)).unwrap();
+        let member = json.member("a").unwrap();
+        assert!(json.bytes().as_ptr_range().contains(&member.bytes().as_ptr()));
+    }
+
+    #[test]
+    fn a_name_is_a_duplicate_in_any_spelling() {
+        let text = br#"{"name":1,"\u006eame":2}"#;
+        assert!(matches!(members(text), Err(JsonError::DuplicateKey(key)) if key == "name"));
+    }
+
+    #[test]
+    fn depth_counts_brackets_outside_strings_only() {
+        assert!(check_depth(br#"{"a":"[[[[\"[[["}"#, 1).is_ok());
+        assert!(matches!(check_depth(b"[[1],[[2]]]", 2), Err(JsonError::TooDeep { limit: 2 })));
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        for text in ["", "{", "nul", "{}{}", "\u{feff}{}", "[1,]", "\"\\ud800"] {
+            assert!(Json::parse(Bytes::from(text.to_owned())).is_err(), "{text:?}");
+        }
+        assert!(Json::parse(Bytes::from_static(b"\"\xff\"")).is_err());
+    }
+}

@@ -1,0 +1,284 @@
+//! JSON-RPC messages, read without decoding what Raincheck need not understand.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::error::{RpcError, code};
+use super::json::{self, Json, JsonError};
+use super::rope::{ObjectWriter, Rope};
+
+/// One JSON-RPC 2.0 message.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Wants an answer.
+    Request {
+        /// To be given back byte for byte.
+        id: RequestId,
+        /// The method's name.
+        method: String,
+        /// An object, if there is one.
+        params: Option<Json>,
+    },
+    /// Wants none.
+    Notification {
+        /// The method's name.
+        method: String,
+        /// An object, if there is one.
+        params: Option<Json>,
+    },
+    /// A successful answer.
+    Result {
+        /// The id as the answerer spelled it.
+        id: Json,
+        /// What was asked for.
+        result: Json,
+    },
+    /// A failed answer.
+    Error {
+        /// The id as the answerer spelled it; `None` or `null` if it could not read the request.
+        id: Option<Json>,
+        /// Why.
+        error: RpcError,
+    },
+}
+
+/// The id of a request, as its sender spelled it: a string or a number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(Json);
+
+/// Why bytes are not a message.
+#[derive(Debug)]
+pub struct MessageError {
+    /// The id of the request, where it could be read, so that the answer finds its way.
+    pub id: Option<RequestId>,
+    /// What is wrong.
+    pub cause: MessageFault,
+}
+
+/// What is wrong with a message.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MessageFault {
+    /// Not JSON, nested too deep, or with a repeated name in the envelope.
+    Json(JsonError),
+    /// An array: batches exist in 2025-03-26 only.
+    Batch,
+    /// JSON, but no JSON-RPC 2.0 message; the text says why.
+    NotAMessage(&'static str),
+}
+
+impl RequestId {
+    /// The id that `token` spells; `None` if it is neither a string nor a number.
+    pub fn read(token: Json) -> Option<Self> {
+        let first = token.bytes().first().copied()?;
+        (first == b'"' || first == b'-' || first.is_ascii_digit()).then_some(Self(token))
+    }
+
+    /// An id of ours.
+    pub fn from_number(number: u64) -> Self {
+        Self(Json::from_value(&number.into()))
+    }
+
+    /// The token, as it was spelled.
+    pub fn token(&self) -> &Json {
+        &self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+impl Message {
+    /// Reads one message. `max_depth` bounds the nesting of the whole text.
+    pub fn parse(text: &Bytes, max_depth: usize) -> Result<Self, MessageError> {
+        let fault = |cause| MessageError { id: None, cause };
+        json::check_depth(text, max_depth).map_err(|error| fault(MessageFault::Json(error)))?;
+        match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            Some(b'{') => {}
+            Some(b'[') => {
+                json::elements(text).map_err(|error| fault(MessageFault::Json(error)))?;
+                return Err(fault(MessageFault::Batch));
+            }
+            _ => {
+                Json::parse(text.clone()).map_err(|error| fault(MessageFault::Json(error)))?;
+                return Err(fault(MessageFault::NotAMessage("a message is an object")));
+            }
+        }
+        let members = json::members(text).map_err(|error| fault(MessageFault::Json(error)))?;
+        let part = |name: &str| members.get(name).map(|raw| Json::of(text, raw));
+        let id = part("id");
+        let readable = id.clone().and_then(RequestId::read);
+        let wrong = |why| MessageError { id: readable.clone(), cause: MessageFault::NotAMessage(why) };
+        if part("jsonrpc").as_ref().map(Json::as_str) != Some("\"2.0\"") {
+            return Err(wrong("the member \"jsonrpc\" must be \"2.0\""));
+        }
+        if let Some(method) = part("method") {
+            let method: String = method.read().map_err(|_| wrong("the member \"method\" must be a string"))?;
+            let params = part("params");
+            if params.as_ref().is_some_and(|params| !params.is_object()) {
+                return Err(wrong("the member \"params\" must be an object"));
+            }
+            return match (id, readable.clone()) {
+                (None, _) => Ok(Self::Notification { method, params }),
+                (Some(_), Some(id)) => Ok(Self::Request { id, method, params }),
+                (Some(_), None) => Err(wrong("the member \"id\" must be a string or a number")),
+            };
+        }
+        match (part("result"), part("error")) {
+            (Some(result), None) => {
+                let id = id.ok_or_else(|| wrong("an answer needs an \"id\""))?;
+                Ok(Self::Result { id, result })
+            }
+            (None, Some(error)) => {
+                let error = RpcError::from_server(error)
+                    .map_err(|_| wrong("the member \"error\" must be an object without repeated names"))?;
+                Ok(Self::Error { id, error })
+            }
+            _ => Err(wrong("a message needs a \"method\", or else one of \"result\" and \"error\"")),
+        }
+    }
+}
+
+/// The text of a request of ours.
+pub fn request(id: &RequestId, method: &str, params: Option<Rope>) -> Rope {
+    let mut writer = ObjectWriter::new();
+    writer.string("jsonrpc", "2.0").raw("id", id.token()).string("method", method);
+    if let Some(params) = params {
+        writer.rope("params", params);
+    }
+    writer.finish()
+}
+
+/// The text of a notification of ours.
+pub fn notification(method: &str, params: Option<Rope>) -> Rope {
+    let mut writer = ObjectWriter::new();
+    writer.string("jsonrpc", "2.0").string("method", method);
+    if let Some(params) = params {
+        writer.rope("params", params);
+    }
+    writer.finish()
+}
+
+/// The text of a successful answer.
+pub fn result(id: &RequestId, result: Rope) -> Rope {
+    let mut writer = ObjectWriter::new();
+    writer.string("jsonrpc", "2.0").raw("id", id.token()).rope("result", result);
+    writer.finish()
+}
+
+/// The text of a failed answer; without an id if the request's could not be read.
+pub fn error(id: Option<&RequestId>, error: &RpcError) -> Rope {
+    let mut writer = ObjectWriter::new();
+    writer.string("jsonrpc", "2.0");
+    if let Some(id) = id {
+        writer.raw("id", id.token());
+    }
+    writer.raw("error", error.raw());
+    writer.finish()
+}
+
+impl MessageError {
+    /// The error that its sender gets.
+    pub fn to_rpc(&self) -> RpcError {
+        match &self.cause {
+            MessageFault::Json(JsonError::Syntax(error)) => {
+                let place = format!("line {} column {}", error.line(), error.column());
+                RpcError::new(code::PARSE, format!("Parse error: the body is not valid JSON ({place})"))
+            }
+            MessageFault::Json(error) => RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {error}")),
+            MessageFault::Batch => RpcError::new(
+                code::INVALID_REQUEST,
+                "Invalid request: batches are not part of this revision; send each message alone",
+            ),
+            MessageFault::NotAMessage(why) => RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {why}")),
+        }
+    }
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            MessageFault::Json(_) => f.write_str("not a JSON-RPC message"),
+            MessageFault::Batch => f.write_str("a batch"),
+            MessageFault::NotAMessage(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for MessageError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            MessageFault::Json(source) => Some(source),
+            MessageFault::Batch | MessageFault::NotAMessage(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Message, MessageError> {
+        Message::parse(&Bytes::from(text.to_owned()), 64)
+    }
+
+    #[test]
+    fn an_id_keeps_its_spelling() {
+        for id in ["1", "-7", "1e2", "9007199254740995", r#""a\u0062""#, r#""""#, "0"] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+            let Ok(Message::Request { id: read, .. }) = parse(&text) else { panic!("{text}") };
+            assert_eq!(read.token().as_str(), id);
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_with_the_right_code() {
+        let cases = [
+            ("", code::PARSE),
+            ("{", code::PARSE),
+            ("nonsense", code::PARSE),
+            ("[]", code::INVALID_REQUEST),
+            ("[1]", code::INVALID_REQUEST),
+            ("[", code::PARSE),
+            ("1", code::INVALID_REQUEST),
+            (r#"{"id":1,"method":"m"}"#, code::INVALID_REQUEST),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#, code::INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#, code::INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, code::INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":1,"method":1}"#, code::INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[]}"#, code::INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#, code::INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":1}"#, code::INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#, code::INVALID_REQUEST),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse(text).unwrap_err().to_rpc().code(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_deep_text_is_refused_before_it_is_read() {
+        let text = "[".repeat(100_000);
+        assert_eq!(parse(&text).unwrap_err().to_rpc().code(), code::INVALID_REQUEST);
+    }
+
+    #[test]
+    fn a_servers_error_is_kept_word_for_word() {
+        let text = r#"{"jsonrpc":"2.0","id":5,"error":{"message":"no","code":-32000,"data":{"n":1.0},"x":1}}"#;
+        let Ok(Message::Error { error, .. }) = parse(text) else { panic!() };
+        assert_eq!(error.code(), -32000);
+        assert_eq!(error.raw().as_str(), r#"{"message":"no","code":-32000,"data":{"n":1.0},"x":1}"#);
+    }
+
+    #[test]
+    fn a_servers_malformed_error_still_reads_as_one() {
+        let text = r#"{"jsonrpc":"2.0","id":5,"error":{"code":"bad_thing","data":1}}"#;
+        let Ok(Message::Error { error, .. }) = parse(text) else { panic!() };
+        assert_eq!(error.code(), code::INTERNAL);
+        assert!(error.raw().as_str().ends_with(r#""data":1}"#));
+    }
+}

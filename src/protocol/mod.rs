@@ -1,0 +1,48 @@
+//! The wire: JSON-RPC, methods, capabilities, headers, SSE, task shapes. No I/O.
+
+pub mod call;
+pub mod error;
+pub mod failure;
+pub mod json;
+pub mod message;
+pub mod method;
+pub mod progress;
+pub mod reply;
+pub mod rope;
+pub mod sse;
+
+pub use call::{Call, Caller, Credentials, Params, Principal, TaskSupport};
+pub use error::RpcError;
+pub use failure::{Failure, Reason, Retry};
+pub use json::{Json, JsonError};
+pub use message::{Message, RequestId};
+pub use method::Method;
+pub use progress::Progress;
+pub use reply::{Event, Handle, Outcome, Reply, ReplySender};
+pub use rope::Rope;
+
+/// The revision of MCP that clients in front speak.
+pub const MODERN: &str = "2026-07-28";
+
+/// The identifier of the Tasks extension (SEP-2663).
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// Keys of `_meta` that the revision reserves (2026-07-28, basic, `_meta`).
+pub mod meta_key {
+    /// The protocol version of a request; required on each.
+    pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+    /// The client's name and version.
+    pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+    /// What the client can do, for this request; required on each.
+    pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+    /// The least level of log notifications that the client wants.
+    pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+    /// The server's name and version, on results.
+    pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+    /// Ties a notification to its `subscriptions/listen` request.
+    pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+    /// Opts a request into progress notifications.
+    pub const PROGRESS_TOKEN: &str = "progressToken";
+    /// Ties a 2025-11-25 result to its task; never passed on.
+    pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+}

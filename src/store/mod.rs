@@ -1,0 +1,1 @@
+//! Durable tasks. To be written.

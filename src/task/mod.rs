@@ -1,0 +1,77 @@
+//! The domain: what a task is, whose it is, and which states follow which. Pure, no I/O.
+
+mod expiry;
+mod id;
+mod owner;
+mod state;
+
+pub use expiry::Expiry;
+pub use id::{InvalidTaskId, TaskId};
+pub use owner::{Owner, OwnerKey};
+pub use state::{Cause, Change, Refusal, State, Stored};
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+
+/// One call that goes on, or went on, in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The handle.
+    pub id: TaskId,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The name of the server in the config.
+    pub server: String,
+    /// The name of the tool.
+    pub tool: String,
+    /// When the record was made.
+    pub created: Timestamp,
+    /// When the state last changed.
+    pub updated: Timestamp,
+    /// When it may be forgotten.
+    pub expiry: Expiry,
+    /// How far it is.
+    pub state: State,
+}
+
+impl Task {
+    /// A task that waits for a free slot.
+    pub fn queued(id: TaskId, owner: Owner, server: String, tool: String, now: Timestamp, expiry: Expiry) -> Self {
+        Self { id, owner, server, tool, created: now, updated: now, expiry, state: State::Queued }
+    }
+
+    /// The task after `change`, or why that may not be.
+    ///
+    /// A terminal state never changes; when the task ends, its expiry is set to the later of what
+    /// was announced and the end plus the time outcomes are kept.
+    pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
+        let state = self.state.apply(change, now)?;
+        let mut next = self.clone();
+        next.updated = now.max(self.updated);
+        if state.is_terminal() {
+            next.expiry = self.expiry.at_end(self.created, next.updated);
+        }
+        next.state = state;
+        Ok(next)
+    }
+
+    /// The task with its time to live made longer, if `now` comes near its end; `None` if there is no need.
+    pub fn extended(&self, now: Timestamp) -> Option<Self> {
+        if self.state.is_terminal() {
+            return None;
+        }
+        let expiry = self.expiry.extended(self.created, now)?;
+        Some(Self { expiry, ..self.clone() })
+    }
+
+    /// When it may be forgotten; `None` for never, and while it has not ended.
+    pub fn expires(&self) -> Option<Timestamp> {
+        if self.state.is_terminal() { self.expiry.announced(self.created) } else { None }
+    }
+
+    /// `ttlMs` on the wire: counted from `createdAt`, `None` for no limit.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.expiry.ttl()
+    }
+}
