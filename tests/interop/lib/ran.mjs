@@ -1,10 +1,11 @@
 // node ran.mjs NAME FILE TOOL=STARTS...
 // Reads the fixture's log and prints one line. It is ok only if each tool ran exactly as often as the suite's six
 // scenarios called it (a call that was promoted, refused or cancelled is never sent twice), and nothing is still running.
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 
 const [name, file, ...expected] = process.argv.slice(2);
-const events = readFileSync(file, 'utf8').trim().split('\n').map((line) => JSON.parse(line)).filter((e) => e.tool);
+const log = existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n').filter(Boolean) : [];
+const events = log.map((line) => JSON.parse(line)).filter((e) => e.tool);
 const count = (ev, tool) => events.filter((e) => e.ev === ev && e.tool === tool).length;
 const wrong = [];
 const seen = [];
