@@ -171,7 +171,7 @@ impl Committer {
     /// Opens the database again and makes the map of open tasks what the database says. Whether a failed
     /// batch is on the disk is not known: tasks that it made were refused, so they go; an end
     /// that it wrote stands.
-    fn reopen(&mut self) -> Result<(), EngineError> {
+    pub(super) fn reopen(&mut self) -> Result<(), EngineError> {
         let engine = Engine::open(self.directory.path(), self.cache_bytes)?;
         let mut counts = engine.meta(COUNTS)?.map(Counts::read).ok_or(EngineError::Key)?;
         let mut writes = Writes::default();

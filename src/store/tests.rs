@@ -1,12 +1,19 @@
 //! The record: what is written is read again, and nothing that is read can do harm.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tokio::sync::oneshot;
 
+use super::StoreFailed;
+use super::batch::Batch;
 use super::codec::{MAX_MESSAGE, MAX_RECORD, decode, encode, shortened};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
-use crate::clock::Timestamp;
+use super::op::Op;
+use super::shared::{Hot, Slot};
+use crate::clock::{SystemClock, Timestamp};
+use crate::config::{Durability, StoreConfig};
 use crate::protocol::{Failure, Reason, Retry};
 use crate::task::{Cause, Expiry, Owner, State, Stored, Task, TaskId};
 
@@ -161,4 +168,43 @@ fn tasks_stand_in_the_order_in_which_they_expire() {
     keys.sort_by_key(|key| key.expires);
     assert_eq!(engine.first_to_expire(10).unwrap(), keys);
     assert_eq!(engine.first_to_expire(2).unwrap(), keys[..2]);
+}
+
+/// Whether a failed commit is on the disk is not known; here it is, in part.
+#[test]
+fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = StoreConfig {
+        path: directory.path().join("store"),
+        durability: Durability::Process,
+        cache_bytes: 1 << 20,
+        min_free_bytes: Some(0),
+        max_tasks: 10,
+    };
+    let parts = super::open::open(&config, Arc::new(SystemClock)).unwrap();
+    let (mut committer, shared) = (parts.committer, parts.shared);
+    let task = || {
+        let id = TaskId::generate(id_time());
+        Task::queued(id, Owner::from_parts(1, [0; 32]), "s".to_owned(), "t".to_owned(), id_time(), Expiry::Never)
+    };
+    let (refused, kept) = (task(), task());
+    if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
+        let mut batch = Batch::new(&shared, engine, committer.counts);
+        for task in [&refused, &kept] {
+            let (answer, _) = oneshot::channel();
+            batch.add(Op::Create { task: task.clone(), record: encode(task), answer });
+        }
+        committer.counts = batch.commit().unwrap();
+    }
+    assert_eq!(committer.counts.tasks, 2);
+    shared.hot.remove(&refused.id);
+    committer.doubtful.push(refused.id);
+    drop(shared.replace(Slot::Failed(StoreFailed::new("test"))));
+
+    committer.reopen().unwrap();
+    assert!(shared.read(|engine| engine.task(&refused.id)).unwrap().is_none());
+    assert!(shared.find(&refused.id).unwrap().is_none());
+    assert!(matches!(shared.hot.get(&kept.id), Some(Hot::Committed(task)) if *task == kept));
+    assert_eq!(committer.counts.tasks, 1);
+    assert!(committer.doubtful.is_empty());
 }
