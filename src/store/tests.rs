@@ -114,14 +114,14 @@ fn the_layout_of_a_record_is_what_it_always_was() {
         tool: "tool".to_owned(),
         created: Timestamp::from_millis(300),
         updated: Timestamp::from_millis(301),
-        expiry: Expiry::Limited { ttl: Duration::from_secs(60), keep: Duration::new(1, 5) },
+        expiry: Expiry::Limited { ttl: Duration::from_secs(61), keep: Duration::new(1, 5) },
         state: State::Failed {
             cause: Cause::Ours(Failure::new(Reason::Busy, "no", Retry::After(Duration::from_secs(2)))),
         },
     };
     let mut record = vec![1, 1];
     record.extend([0xab; 32]);
-    record.extend(*b"\x01s\x04tool\xac\x02\xad\x02\x01\x3c\x00\x01\x05\x04\x05\x02no\x01\x02\x00");
+    record.extend(*b"\x01s\x04tool\xac\x02\xad\x02\x01\x3d\x00\x01\x05\x04\x05\x02no\x01\x02\x00");
     assert_eq!(encode(&task), record);
     assert_eq!(decode(id, &record), Ok(task));
 }
@@ -194,7 +194,7 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
             let (answer, _) = oneshot::channel();
             batch.add(Op::Create { task: task.clone(), record: encode(task), answer });
         }
-        committer.counts = batch.commit().unwrap();
+        committer.counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
     }
     assert_eq!(committer.counts.tasks, 2);
     shared.hot.remove(&refused.id);

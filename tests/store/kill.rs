@@ -31,8 +31,9 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_moment() {
         });
         assert!(
             found.problems.is_empty(),
-            "round {round}, killed after {lines} lines, {} checked: {:#?}",
+            "round {round}, killed after {lines} lines, {} checked, {} open: {:#?}",
             found.checked,
+            found.open,
             &found.problems[..found.problems.len().min(10)]
         );
     }

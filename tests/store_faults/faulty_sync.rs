@@ -38,7 +38,7 @@ impl Fault {
     }
 
     /// Resolves when a flush waits.
-    pub(crate) async fn reached(&self) {
+    pub(crate) async fn reached() {
         REACHED.notified().await;
     }
 
