@@ -67,16 +67,16 @@ async fn a_damaged_file_is_told_from_a_good_one() {
     for _ in 0..3 {
         let id = test.run(Expiry::Never).await;
         // Large enough not to be kept in the cache of outcomes.
-        let text = json(&format!("[\"{}\"]", "x".repeat(2_000_000)));
-        large.push(test.store.settle(&id, Ending::Completed(text)).await.unwrap());
+        let outcome = json(&format!("[\"{}\"]", "x".repeat(2_000_000)));
+        large.push(test.store.settle(&id, Ending::Completed(outcome)).await.unwrap());
     }
     let file_of = |at: usize| {
         files(&test).into_iter().find(|path| path.to_str().unwrap().contains(large[at].id.as_str())).unwrap()
     };
-    let mut text = fs::read(file_of(0)).unwrap();
-    text[1_000_000] = b'7';
-    fs::write(file_of(0), &text).unwrap();
-    fs::write(file_of(1), &text[..100]).unwrap();
+    let mut bytes = fs::read(file_of(0)).unwrap();
+    bytes[1_000_000] = b'7';
+    fs::write(file_of(0), &bytes).unwrap();
+    fs::write(file_of(1), &bytes[..100]).unwrap();
     fs::remove_file(file_of(2)).unwrap();
     assert!(matches!(test.store.outcome(&large[0]).await, Err(ReadError::Damaged)));
     assert!(matches!(test.store.outcome(&large[1]).await, Err(ReadError::Damaged)));

@@ -44,14 +44,24 @@ impl Fault {
 
     /// Flushes are good again.
     pub(crate) fn release(self) {
-        Self::set(Mode::Good);
+        drop(self);
     }
 
     fn set(mode: Mode) -> Self {
-        *MODE.lock().unwrap_or_else(PoisonError::into_inner) = mode;
-        CHANGED.notify_all();
+        switch(mode);
         Self(())
     }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        switch(Mode::Good);
+    }
+}
+
+fn switch(mode: Mode) {
+    *MODE.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    CHANGED.notify_all();
 }
 
 /// Nothing here crashes the machine, so nothing needs to be synced.
