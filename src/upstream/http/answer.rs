@@ -31,7 +31,7 @@ pub(super) enum Answer {
     /// A body of JSON.
     Messages(Vec<Result<Message, MessageError>>),
     /// An event stream.
-    Events(EventStream),
+    Events(Box<EventStream>),
     /// Taken, with nothing to say.
     Nothing(StatusCode),
     /// Not taken.
@@ -91,7 +91,7 @@ impl Answer {
             return Ok(Self::Refused(Refusal::read(response, media).await));
         }
         match media {
-            Media::Events => Ok(Self::Events(EventStream::new(response.into_body(), limits.message))),
+            Media::Events => Ok(Self::Events(Box::new(EventStream::new(response.into_body(), limits.message)))),
             Media::Other(_) if has_no_body(&response) => Ok(Self::Nothing(status)),
             Media::Other(_) => Err(Unusable::Media(status, media)),
             Media::Json(_) => {
@@ -172,7 +172,7 @@ impl Media {
             "" => Self::Json(None),
             "application/json" | "text/json" | "text/plain" => Self::Json(Some(essence)),
             other if other.ends_with("+json") => Self::Json(Some(essence)),
-            _ => Self::Other(essence.chars().take(80).filter(|c| c.is_ascii_graphic()).collect()),
+            _ => Self::Other(essence.chars().take(80).filter(char::is_ascii_graphic).collect()),
         }
     }
 }

@@ -44,8 +44,10 @@ pub(super) struct SendError {
 /// Whether the server can have seen a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// No: there was no connection, or the server refused the stream before it looked at it.
+    /// No: there was no connection.
     Never,
+    /// No: it went to a connection that was closing, or the server refused the stream before it looked at it.
+    GivenBack,
     /// Nobody knows.
     Unknown,
 }
@@ -186,8 +188,13 @@ impl Body for RopeBody {
 
 impl SendError {
     fn new(source: hyper_util::client::legacy::Error) -> Self {
-        let refused = || causes(&source).any(never_taken);
-        let taken = if source.is_connect() || refused() { Taken::Never } else { Taken::Unknown };
+        let taken = if source.is_connect() {
+            Taken::Never
+        } else if causes(&source).any(given_back) {
+            Taken::GivenBack
+        } else {
+            Taken::Unknown
+        };
         Self { taken, source }
     }
 
@@ -199,7 +206,7 @@ impl SendError {
 
 /// Whether a cause proves that the server took nothing: hyper gave the request back unsent, or the
 /// server refused the stream (RFC 9113, 8.7).
-fn never_taken(cause: &(dyn StdError + 'static)) -> bool {
+fn given_back(cause: &(dyn StdError + 'static)) -> bool {
     let unsent = cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
     let refused = cause
         .downcast_ref::<h2::Error>()
@@ -219,7 +226,8 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.taken {
-            Taken::Never => "the request never reached the server",
+            Taken::Never => "there is no connection to the server",
+            Taken::GivenBack => "the server did not look at the request",
             Taken::Unknown => "the connection was lost before the answer",
         })
     }

@@ -8,6 +8,7 @@ use http::{Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::answer::{self, Answer, ReadLimits, Refusal};
+use super::client::Taken;
 use super::endpoint::{self, EVENTS_FIRST, Endpoint, JSON_FIRST, SESSION_ID};
 use super::events::{EventStream, Item};
 use super::failures;
@@ -131,7 +132,7 @@ impl HttpConnect {
         }
         let shaken = match shaken {
             Ok(shaken) => shaken,
-            Err(Refused::Failed(failure)) => return Err(failure),
+            Err(Refused::Unreachable(failure) | Refused::NoAnswer(failure)) => return Err(failure),
             Err(Refused::By(refusal)) => self.refused(refusal)?,
         };
         if let Outcome::Error(error) = &shaken.outcome
@@ -201,9 +202,8 @@ impl HttpConnect {
                     _ => Probe::Legacy,
                 }
             }
-            Err(Refused::By(_)) => Probe::Legacy,
-            Err(Refused::Failed(failure)) if failure.reason == Reason::NotStarted => Probe::Failed(failure),
-            Err(Refused::Failed(_)) => Probe::Legacy,
+            Err(Refused::Unreachable(failure)) => Probe::Failed(failure),
+            Err(Refused::By(_) | Refused::NoAnswer(_)) => Probe::Legacy,
         }
     }
 
@@ -219,21 +219,26 @@ impl HttpConnect {
         request.headers_mut().extend(headers);
         let response = self.0.endpoint.client.send(request).await;
         // Nothing of a call was sent yet, so whatever happens here, the call was not taken.
-        let failed = |why: &str| Refused::Failed(outcome::not_started(&self.0.server, why));
-        let response = response.map_err(|error| failed(&format!("{error}: {}", error.why())))?;
+        let not_started = |why: &str| outcome::not_started(&self.0.server, why);
+        let response = response.map_err(|error| {
+            let failure = not_started(&format!("{error}: {}", error.why()));
+            match error.taken {
+                Taken::Never | Taken::GivenBack => Refused::Unreachable(failure),
+                Taken::Unknown => Refused::NoAnswer(failure),
+            }
+        })?;
         let headers = response.headers().clone();
-        let outcome = match self.answer(response).await? {
-            Some(outcome) => outcome,
-            None => return Err(failed("its answer to the handshake is no answer")),
+        let Some(outcome) = self.answer(response).await? else {
+            return Err(Refused::NoAnswer(not_started("its answer to the handshake is no answer")));
         };
         Ok(Shaken { outcome, headers })
     }
 
     async fn answer(&self, response: Response<Incoming>) -> Result<Option<Outcome>, Refused> {
-        let failed = |why: &str| Refused::Failed(outcome::not_started(&self.0.server, why));
+        let failed = |why: &str| Refused::NoAnswer(outcome::not_started(&self.0.server, why));
         match Answer::read(response, self.0.limits).await {
             Ok(Answer::Messages(messages)) => Ok(messages.into_iter().find_map(answer_in)),
-            Ok(Answer::Events(stream)) => Ok(self.answer_on(stream).await),
+            Ok(Answer::Events(stream)) => Ok(self.answer_on(*stream).await),
             Ok(Answer::Nothing(status)) => Err(failed(&format!("status {status} and no body"))),
             Ok(Answer::Refused(refusal)) => Err(Refused::By(refusal)),
             Err(fault) => Err(failed(&fault.to_string())),
@@ -257,8 +262,12 @@ impl HttpConnect {
 /// Why a request of the handshake has no answer.
 #[derive(Debug)]
 enum Refused {
+    /// The server refused it.
     By(Refusal),
-    Failed(Failure),
+    /// There is no server.
+    Unreachable(Failure),
+    /// There is one, and what it says is no answer.
+    NoAnswer(Failure),
 }
 
 impl Connect for HttpConnect {

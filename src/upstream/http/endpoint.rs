@@ -168,10 +168,10 @@ pub(super) fn mirror_method(headers: &mut HeaderMap, method: &Method) {
 /// A text as a header value, in the Base64 form where it is not plain (2026-07-28, Streamable HTTP, value
 /// encoding).
 fn header_value(text: &str) -> HeaderValue {
-    let plain = !text.starts_with([' ', '\t'])
-        && !text.ends_with([' ', '\t'])
-        && !(text.starts_with("=?base64?") && text.ends_with("?="))
-        && text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+    let padded = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
+    let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");
+    let visible = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+    let plain = visible && !padded && !looks_encoded;
     let encoded = || HeaderValue::try_from(format!("=?base64?{}?=", STANDARD.encode(text)));
     let value = if plain { HeaderValue::from_str(text).or_else(|_| encoded()) } else { encoded() };
     // Base64 has nothing that a header value may not have.

@@ -80,16 +80,16 @@ impl EventStream {
             };
             let frame = match self.look {
                 Look::Later => body.frame().await,
-                Look::At(moment) => match tokio::time::timeout_at(moment, body.frame()).await {
-                    Ok(frame) => frame,
-                    Err(_) => {
+                Look::At(moment) => {
+                    let Ok(frame) = tokio::time::timeout_at(moment, body.frame()).await else {
                         self.look = Look::Later;
                         match self.parser.pending() {
                             Some(data) => return Item::Unfinished(data),
                             None => continue,
                         }
-                    }
-                },
+                    };
+                    frame
+                }
             };
             let end = match frame {
                 Some(Ok(frame)) => {

@@ -67,7 +67,7 @@ enum State {
     /// To be sent.
     New(Rope),
     /// The response is an event stream.
-    Reading(EventStream, Origin),
+    Reading(Box<EventStream>, Origin),
     /// The stream ended without an answer.
     Broken(String),
     /// The outcome is in `ready`, or was taken.
@@ -168,6 +168,7 @@ impl<'a> Exchange<'a> {
         match error.taken {
             // A server that is down is left to the caller.
             Taken::Never => self.end(Step::Done(Outcome::Failed(failure))),
+            Taken::GivenBack => self.end(Step::Again(Outcome::Failed(failure))),
             Taken::Unknown => self.lost(failure),
         }
     }
@@ -196,7 +197,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    async fn read(&mut self, mut stream: EventStream, origin: Origin) {
+    async fn read(&mut self, mut stream: Box<EventStream>, origin: Origin) {
         let item = tokio::select! {
             item = stream.next() => item,
             Some(progress) = self.elsewhere.recv() => {
@@ -330,7 +331,8 @@ impl<'a> Exchange<'a> {
                 // A server that names a wait and closes again wants to be polled; the call's own limit ends that.
                 self.resume.failures = 0;
             }
-            self.state = State::Reading(EventStream::new(response.into_body(), self.limits().message), Origin::Resumed);
+            let stream = EventStream::new(response.into_body(), self.limits().message);
+            self.state = State::Reading(Box::new(stream), Origin::Resumed);
         } else if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             let asked = answer::retry_after(response.headers());
             self.resume.retry = asked.or(self.resume.retry);

@@ -10,7 +10,7 @@ use crate::upstream::outcome;
 /// The request could not be sent, or its answer was lost.
 pub(super) fn not_sent(server: &str, error: &SendError) -> Failure {
     match error.taken {
-        Taken::Never => outcome::not_started(server, &format!("{error}: {}", error.why())),
+        Taken::Never | Taken::GivenBack => outcome::not_started(server, &format!("{error}: {}", error.why())),
         Taken::Unknown => Failure::outcome_unknown(&format!("{error} ({})", error.why())),
     }
 }

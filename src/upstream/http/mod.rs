@@ -75,3 +75,7 @@ impl HttpUpstream {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "http2_tests.rs"]
+mod tests;

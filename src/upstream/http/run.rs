@@ -180,12 +180,12 @@ impl Runner {
         let message = wire::request(call, ServerEra::Legacy, id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, elsewhere);
-        let stop = || {
+        let tell = || {
             if self.0.forward_cancel != ForwardCancel::Never {
                 session.cancel(forwarded.clone(), id);
             }
         };
-        self.drive(exchange, Some(&mut in_flight), stop, sender).await
+        self.drive(exchange, Some(&mut in_flight), tell, sender).await
     }
 
     async fn modern(&self, call: &Call, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
@@ -216,7 +216,7 @@ impl Runner {
         &self,
         mut exchange: Exchange<'_>,
         mut in_flight: Option<&mut InFlight>,
-        stop: impl Fn(),
+        tell: impl Fn(),
         sender: &mut ReplySender,
     ) -> Ended {
         let mut wish = Wish::Outcome;
@@ -230,13 +230,11 @@ impl Runner {
                 };
                 match change {
                     Change::Cancelled => {
-                        stop();
+                        tell();
                         if let Some(in_flight) = &mut in_flight {
                             in_flight.cancelled();
                         }
-                        place = Arc::clone(&self.0.stopping).try_acquire_owned().ok();
-                        wish =
-                            Wish::Stop { until: if place.is_some() { self.patience() } else { Some(Instant::now()) } };
+                        wish = self.stopping();
                     }
                     Change::GivenUp => {
                         let how = "the server was asked to stop and did not answer in time";
