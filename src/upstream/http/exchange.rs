@@ -310,8 +310,12 @@ impl<'a> Exchange<'a> {
         let session = session.clone();
         session.doubt();
         let last_id = self.resume.last_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok());
-        if last_id.is_none() || self.resume.failures >= ATTEMPTS {
+        if last_id.is_none() {
             return self.lost(Failure::outcome_unknown(&how));
+        }
+        if self.resume.failures >= ATTEMPTS {
+            let attempts = format!("{how}, and could not be resumed in {ATTEMPTS} attempts");
+            return self.lost(Failure::outcome_unknown(&attempts));
         }
         let backoff = FIRST_WAIT * 2_u32.saturating_pow(self.resume.failures);
         let wait = self.resume.retry.map_or(backoff, |retry| retry.min(LONGEST_WAIT));
@@ -320,7 +324,8 @@ impl<'a> Exchange<'a> {
         let response = match session.get(self.forwarded, last_id).await {
             Ok(response) => response,
             Err(error) => {
-                self.state = State::Broken(format!("{how}; {error}"));
+                tracing::debug!(server = self.server, %error, why = error.why(), "a stream could not be resumed yet");
+                self.state = State::Broken(how);
                 return;
             }
         };

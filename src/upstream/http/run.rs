@@ -231,6 +231,14 @@ impl Runner {
                 match change {
                     Change::Cancelled => {
                         tell();
+                        // A server without sessions cannot tell which call a notification means; some stop when
+                        // the response is closed.
+                        let unknown = in_flight.as_ref().is_some_and(|in_flight| !in_flight.session().has_id());
+                        if unknown && sender.is_abandoned() {
+                            return Ended::Done(Outcome::Failed(Failure::outcome_unknown(
+                                "nobody waited for the answer",
+                            )));
+                        }
                         if let Some(in_flight) = &mut in_flight {
                             in_flight.cancelled();
                         }

@@ -335,6 +335,11 @@ impl fmt::Debug for HttpSession {
 }
 
 impl InFlight {
+    /// The session that the call runs on.
+    pub(super) fn session(&self) -> &HttpSession {
+        &self.session
+    }
+
     /// The call was cancelled. The session takes no other until it is answered.
     pub(super) fn cancelled(&mut self) {
         if !std::mem::replace(&mut self.cancelled, true) {
