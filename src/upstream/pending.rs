@@ -20,7 +20,7 @@ pub(super) struct Pending(Mutex<Table>);
 pub(super) struct Ticket {
     /// The id upstream, which is the progress token too.
     pub(super) id: u64,
-    settled: oneshot::Receiver<()>,
+    settled: oneshot::Receiver<ReplySender>,
 }
 
 /// What is left to do for a call that is to be stopped.
@@ -65,8 +65,8 @@ enum Entry {
 #[derive(Debug)]
 struct Waiter {
     sender: ReplySender,
-    /// Dropped with the waiter, which tells the holder of the ticket.
-    _settled: oneshot::Sender<()>,
+    /// Dropped with the waiter, which tells the holder of the ticket; or the way back for a call that was not taken.
+    settled: oneshot::Sender<ReplySender>,
 }
 
 /// Whom an answer names.
@@ -103,7 +103,7 @@ impl Pending {
         let id = table.next;
         table.next += 1;
         let (settled, on_settled) = oneshot::channel();
-        table.entries.insert(id, Entry::Queued(Waiter { sender, _settled: settled }));
+        table.entries.insert(id, Entry::Queued(Waiter { sender, settled }));
         Ok(Ticket { id, settled: on_settled })
     }
 
@@ -222,17 +222,32 @@ impl Pending {
         }
     }
 
-    /// The connection has ended: calls that were sent end as outcome unknown, for `how`; the others as never
-    /// taken, with `not_taken`. No call is let in any more.
-    pub(super) fn close(&self, how: &str, not_taken: &Failure) {
+    /// The call was not written after all, not one byte of it: it goes back to the holder of its ticket.
+    pub(super) fn not_taken(&self, id: u64) {
+        let entry = self.table().entries.remove(&id);
+        if let Some(Entry::Queued(waiter) | Entry::Sent(waiter)) = entry {
+            waiter.give_back();
+        }
+    }
+
+    /// The connection has ended: calls that were sent end as outcome unknown, for `how`; the others go back
+    /// to the holders of their tickets. No call is let in any more.
+    pub(super) fn close(&self, how: &str) {
         let mut table = self.table();
         table.open = false;
         let entries = std::mem::take(&mut table.entries);
         drop(table);
         for entry in entries.into_values() {
-            let failure = if entry.is_running() { Failure::outcome_unknown(how) } else { not_taken.clone() };
-            entry.settle(Outcome::Failed(failure));
+            match entry {
+                Entry::Queued(waiter) => waiter.give_back(),
+                sent => sent.settle(Outcome::Failed(Failure::outcome_unknown(how))),
+            }
         }
+    }
+
+    /// No call is let in any more; those that are in may still be answered.
+    pub(super) fn refuse(&self) {
+        self.table().open = false;
     }
 
     /// How many calls wait for an answer, or to be sent.
@@ -242,9 +257,16 @@ impl Pending {
 }
 
 impl Ticket {
-    /// Resolves when the call has its outcome.
-    pub(super) async fn settled(&mut self) {
-        let _ = (&mut self.settled).await;
+    /// Resolves when the call has its outcome, or with its sender if it was never taken and may go elsewhere.
+    pub(super) async fn settled(&mut self) -> Option<ReplySender> {
+        (&mut self.settled).await.ok()
+    }
+}
+
+impl Waiter {
+    fn give_back(self) {
+        // Without a holder the call ends with its sender.
+        let _ = self.settled.send(self.sender);
     }
 }
 
