@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use super::outcome;
 use crate::protocol::{Event, Failure, Json, Outcome, Progress, Reason, ReplySender, Retry};
 
 /// The waiting calls of one connection.
@@ -225,29 +226,31 @@ impl Pending {
     /// The call was not written after all, not one byte of it: it goes back to the holder of its ticket.
     pub(super) fn not_taken(&self, id: u64) {
         let entry = self.table().entries.remove(&id);
-        if let Some(Entry::Queued(waiter) | Entry::Sent(waiter)) = entry {
-            waiter.give_back();
+        if let Some(entry) = entry {
+            entry.give_back();
         }
     }
 
-    /// The connection has ended: calls that were sent end as outcome unknown, for `how`; the others go back
-    /// to the holders of their tickets. No call is let in any more.
-    pub(super) fn close(&self, how: &str) {
+    /// No call is let in any more. Those that were not sent go back to the holders of their tickets; the others
+    /// may still be answered.
+    pub(super) fn refuse(&self) {
         let mut table = self.table();
         table.open = false;
-        let entries = std::mem::take(&mut table.entries);
+        let unsent = table.entries.extract_if(.., |_, entry| matches!(entry, Entry::Queued(_)));
+        let unsent: Vec<Entry> = unsent.map(|(_, entry)| entry).collect();
         drop(table);
-        for entry in entries.into_values() {
-            match entry {
-                Entry::Queued(waiter) => waiter.give_back(),
-                sent => sent.settle(Outcome::Failed(Failure::outcome_unknown(how))),
-            }
+        for entry in unsent {
+            entry.give_back();
         }
     }
 
-    /// No call is let in any more; those that are in may still be answered.
-    pub(super) fn refuse(&self) {
-        self.table().open = false;
+    /// The connection has ended: as [`Pending::refuse`], and calls that were sent end as outcome unknown, for `how`.
+    pub(super) fn close(&self, how: &str) {
+        self.refuse();
+        let entries = std::mem::take(&mut self.table().entries);
+        for entry in entries.into_values() {
+            entry.settle(Outcome::Failed(Failure::outcome_unknown(how)));
+        }
     }
 
     /// How many calls wait for an answer, or to be sent.
@@ -260,13 +263,6 @@ impl Ticket {
     /// Resolves when the call has its outcome, or with its sender if it was never taken and may go elsewhere.
     pub(super) async fn settled(&mut self) -> Option<ReplySender> {
         (&mut self.settled).await.ok()
-    }
-}
-
-impl Waiter {
-    fn give_back(self) {
-        // Without a holder the call ends with its sender.
-        let _ = self.settled.send(self.sender);
     }
 }
 
@@ -338,6 +334,16 @@ impl Entry {
         match self {
             Self::Sent(_) | Self::Stopping(_) => true,
             Self::Queued(_) | Self::Abandoned => false,
+        }
+    }
+
+    fn give_back(self) {
+        match self {
+            Self::Queued(waiter) | Self::Sent(waiter) => {
+                // Without a holder the call ends with its sender.
+                let _ = waiter.settled.send(waiter.sender);
+            }
+            Self::Stopping(_) | Self::Abandoned => self.settle(Outcome::Failed(outcome::never_sent())),
         }
     }
 
