@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use super::outcome;
 use crate::protocol::{Event, Failure, Json, Outcome, Progress, Reason, ReplySender, Retry};
 
 /// The waiting calls of one connection.
@@ -20,7 +21,7 @@ pub(super) struct Pending(Mutex<Table>);
 pub(super) struct Ticket {
     /// The id upstream, which is the progress token too.
     pub(super) id: u64,
-    settled: oneshot::Receiver<()>,
+    settled: oneshot::Receiver<ReplySender>,
 }
 
 /// What is left to do for a call that is to be stopped.
@@ -65,8 +66,8 @@ enum Entry {
 #[derive(Debug)]
 struct Waiter {
     sender: ReplySender,
-    /// Dropped with the waiter, which tells the holder of the ticket.
-    _settled: oneshot::Sender<()>,
+    /// Dropped with the waiter, which tells the holder of the ticket; or the way back for a call that was not taken.
+    settled: oneshot::Sender<ReplySender>,
 }
 
 /// Whom an answer names.
@@ -103,7 +104,7 @@ impl Pending {
         let id = table.next;
         table.next += 1;
         let (settled, on_settled) = oneshot::channel();
-        table.entries.insert(id, Entry::Queued(Waiter { sender, _settled: settled }));
+        table.entries.insert(id, Entry::Queued(Waiter { sender, settled }));
         Ok(Ticket { id, settled: on_settled })
     }
 
@@ -222,16 +223,33 @@ impl Pending {
         }
     }
 
-    /// The connection has ended: calls that were sent end as outcome unknown, for `how`; the others as never
-    /// taken, with `not_taken`. No call is let in any more.
-    pub(super) fn close(&self, how: &str, not_taken: &Failure) {
+    /// The call was not written after all, not one byte of it: it goes back to the holder of its ticket.
+    pub(super) fn not_taken(&self, id: u64) {
+        let entry = self.table().entries.remove(&id);
+        if let Some(entry) = entry {
+            entry.give_back();
+        }
+    }
+
+    /// No call is let in any more. Those that were not sent go back to the holders of their tickets; the others
+    /// may still be answered.
+    pub(super) fn refuse(&self) {
         let mut table = self.table();
         table.open = false;
-        let entries = std::mem::take(&mut table.entries);
+        let unsent = table.entries.extract_if(.., |_, entry| matches!(entry, Entry::Queued(_)));
+        let unsent: Vec<Entry> = unsent.map(|(_, entry)| entry).collect();
         drop(table);
+        for entry in unsent {
+            entry.give_back();
+        }
+    }
+
+    /// The connection has ended: as [`Pending::refuse`], and calls that were sent end as outcome unknown, for `how`.
+    pub(super) fn close(&self, how: &str) {
+        self.refuse();
+        let entries = std::mem::take(&mut self.table().entries);
         for entry in entries.into_values() {
-            let failure = if entry.is_running() { Failure::outcome_unknown(how) } else { not_taken.clone() };
-            entry.settle(Outcome::Failed(failure));
+            entry.settle(Outcome::Failed(Failure::outcome_unknown(how)));
         }
     }
 
@@ -242,9 +260,9 @@ impl Pending {
 }
 
 impl Ticket {
-    /// Resolves when the call has its outcome.
-    pub(super) async fn settled(&mut self) {
-        let _ = (&mut self.settled).await;
+    /// Resolves when the call has its outcome, or with its sender if it was never taken and may go elsewhere.
+    pub(super) async fn settled(&mut self) -> Option<ReplySender> {
+        (&mut self.settled).await.ok()
     }
 }
 
@@ -316,6 +334,16 @@ impl Entry {
         match self {
             Self::Sent(_) | Self::Stopping(_) => true,
             Self::Queued(_) | Self::Abandoned => false,
+        }
+    }
+
+    fn give_back(self) {
+        match self {
+            Self::Queued(waiter) | Self::Sent(waiter) => {
+                // Without a holder the call ends with its sender.
+                let _ = waiter.settled.send(waiter.sender);
+            }
+            Self::Stopping(_) | Self::Abandoned => self.settle(Outcome::Failed(outcome::never_sent())),
         }
     }
 

@@ -107,7 +107,7 @@ async fn progress_reaches_its_call_only_under_our_token_and_before_the_answer() 
     assert_eq!(progress.describe(), "2 of 4");
     assert!(matches!(reply.next().await, Some(Event::Done(Outcome::Result(_)))));
     assert!(reply.next().await.is_none());
-    pending.close("it ended", &Failure::new(Reason::NotStarted, "x", Retry::Yes));
+    pending.close("it ended");
     assert!(matches!(other.next().await, Some(Event::Done(Outcome::Failed(_)))));
 }
 
@@ -124,14 +124,16 @@ async fn a_log_line_goes_to_the_only_call_that_runs() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_connection_tells_sent_calls_from_unsent_ones() {
+async fn the_end_of_a_connection_gives_unsent_calls_back_and_tells_the_others() {
     let pending = Pending::default();
     let (_, sent_reply) = sent(&pending);
-    let (sender, queued_reply) = Reply::channel();
-    let queued = pending.add(sender).unwrap();
-    pending.close("the process ended", &Failure::new(Reason::NotStarted, "it never went out", Retry::Yes));
+    let (sender, _queued_reply) = Reply::channel();
+    let mut queued = pending.add(sender).unwrap();
+    let (failed, _failed_reply) = sent(&pending);
+    pending.not_taken(failed);
+    pending.close("the process ended");
     assert_eq!(show(sent_reply.outcome().await), "OutcomeUnknown");
-    assert_eq!(show(queued_reply.outcome().await), "NotStarted");
+    assert!(queued.settled().await.is_some());
     assert!(!pending.send(queued.id));
     assert!(pending.add(Reply::channel().0).is_err());
 }

@@ -1,37 +1,77 @@
-//! Servers as child processes over stdio.
+//! Servers as child processes over stdio: one for each principal, under a guard, calls multiplexed.
 
+mod backoff;
+mod connection;
 pub mod guard;
+mod launch;
+mod lines;
+mod process;
+mod scan;
+mod spawn;
+mod stderr;
 
+use self::connection::Handed;
+use self::launch::Launcher;
+use super::sessions::Sessions;
 use super::{Setup, outcome};
-use crate::protocol::{Call, Caller, Outcome, Reply};
+use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 
-/// The program that guards child processes.
-#[derive(Clone, Debug)]
-pub struct GuardProgram(Option<std::path::PathBuf>);
-
-impl GuardProgram {
-    /// This very program.
-    pub fn current() -> Self {
-        Self(std::env::current_exe().ok())
-    }
-}
+pub use self::spawn::GuardProgram;
 
 /// A client of one server over stdio.
 #[derive(Debug)]
 pub(super) struct StdioUpstream {
-    name: String,
+    setup: Setup,
+    sessions: Sessions<Launcher>,
 }
 
+/// How often a call is handed to a new process when it was not taken by the last one.
+const ATTEMPTS: u32 = 3;
+
 impl StdioUpstream {
-    pub(super) fn new(setup: &Setup, _guard: GuardProgram) -> Self {
-        Self { name: setup.config.name.clone() }
+    /// A client without a process yet.
+    pub(super) fn new(setup: &Setup, guard: GuardProgram) -> Self {
+        let launcher = Launcher::new(setup.clone(), guard);
+        let sessions = Sessions::new(setup.config.clone(), launcher, setup.jobs.clone());
+        Self { setup: setup.clone(), sessions }
     }
 
-    pub(super) fn call(&self, _call: Call) -> Reply {
-        Reply::ready(Outcome::Failed(outcome::not_started(&self.name, "stdio is not built yet")))
+    /// Sends a call. Returns at once.
+    pub(super) fn call(&self, call: Call) -> Reply {
+        let (sender, reply) = Reply::channel();
+        let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
+        self.setup.jobs.spawn("stdio call", async move { see_through(&sessions, &server, &call, sender).await });
+        reply
     }
 
-    pub(super) async fn prepare(&self, _caller: &Caller) {}
+    /// Starts a process for `caller`, if there is none.
+    pub(super) async fn prepare(&self, caller: &Caller) {
+        // Why it failed is in the log; calls are told on their own.
+        let _ = self.sessions.get(caller).await;
+    }
 
-    pub(super) async fn close(&self) {}
+    /// Ends all processes.
+    pub(super) async fn close(&self) {
+        self.sessions.close().await;
+    }
+}
+
+/// Sees a call through, on a new process if the one that was there ended before it took the call.
+async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, mut sender: ReplySender) {
+    for _ in 0..ATTEMPTS {
+        let lease = tokio::select! {
+            lease = sessions.get(&call.caller) => lease,
+            () = sender.cancelled() => Err(outcome::never_sent()),
+        };
+        let process = match lease {
+            Ok(process) => process,
+            Err(failure) => return sender.done(Outcome::Failed(failure)),
+        };
+        match process.connection().call(call, sender).await {
+            Handed::Over => return,
+            Handed::NotTaken(back) => sender = back,
+        }
+    }
+    let why = "it ended again and again before it took the call";
+    sender.done(Outcome::Failed(outcome::not_started(server, why)));
 }
