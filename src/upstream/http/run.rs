@@ -65,6 +65,19 @@ enum Wish {
     },
 }
 
+/// How a server is asked to stop.
+enum Leave<'a> {
+    /// By a notification on the session (2025-11-25, cancellation).
+    Tell {
+        /// The call.
+        in_flight: InFlight,
+        /// The caller's headers.
+        forwarded: &'a HeaderMap,
+    },
+    /// By closing the response (2026-07-28, Streamable HTTP, cancellation).
+    Close,
+}
+
 /// What happens while a call runs.
 #[derive(Debug)]
 enum Change {
@@ -175,17 +188,11 @@ impl Runner {
         forwarded: &HeaderMap,
         sender: &mut ReplySender,
     ) -> Ended {
-        let (mut in_flight, elsewhere) = session.begin();
-        let id = in_flight.id;
-        let message = wire::request(call, ServerEra::Legacy, id);
+        let (in_flight, elsewhere) = session.begin();
+        let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
-        let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, elsewhere);
-        let tell = || {
-            if self.0.forward_cancel != ForwardCancel::Never {
-                session.cancel(forwarded.clone(), id);
-            }
-        };
-        self.drive(exchange, Some(&mut in_flight), tell, sender).await
+        let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, elsewhere);
+        self.drive(exchange, Leave::Tell { in_flight, forwarded }, sender).await
     }
 
     async fn modern(&self, call: &Call, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
@@ -194,61 +201,31 @@ impl Runner {
         }
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let message = wire::request(call, ServerEra::Modern, id);
-        let link = Link::Modern(self.0.connect.clone());
         let (_, elsewhere) = mpsc::channel(1);
+        let link = Link::Modern(self.0.connect.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, elsewhere);
-        if self.0.forward_cancel == ForwardCancel::Never {
-            return self.drive(exchange, None, || {}, sender).await;
-        }
-        // Closing the response is how a modern server is told to stop (2026-07-28, Streamable HTTP, cancellation).
-        let token = sender.cancellation();
-        tokio::select! {
-            ended = self.drive(exchange, None, || {}, sender) => ended,
-            () = token.cancelled() => {
-                let how = "the call was cancelled and its response closed";
-                Ended::Done(Outcome::Failed(Failure::outcome_unknown(how)))
-            }
-        }
+        self.drive(exchange, Leave::Close, sender).await
     }
 
     /// Takes the steps of an exchange until it ends, and stops it when that is wanted.
-    async fn drive(
-        &self,
-        mut exchange: Exchange<'_>,
-        mut in_flight: Option<&mut InFlight>,
-        tell: impl Fn(),
-        sender: &mut ReplySender,
-    ) -> Ended {
+    async fn drive(&self, mut exchange: Exchange<'_>, mut leave: Leave<'_>, sender: &mut ReplySender) -> Ended {
         let mut wish = Wish::Outcome;
         loop {
             let mut next = std::pin::pin!(exchange.next());
             let step = loop {
+                // The wish comes first: a flood of events must not keep a cancel from being seen.
                 let change = tokio::select! {
                     biased;
-                    step = &mut next => break step,
                     change = wish.changes(sender) => change,
+                    step = &mut next => break step,
                 };
-                match change {
-                    Change::Cancelled => {
-                        tell();
-                        // A server without sessions cannot tell which call a notification means; some stop when
-                        // the response is closed.
-                        let unknown = in_flight.as_ref().is_some_and(|in_flight| !in_flight.session().has_id());
-                        if unknown && sender.is_abandoned() {
-                            return Ended::Done(Outcome::Failed(Failure::outcome_unknown(
-                                "nobody waited for the answer",
-                            )));
-                        }
-                        if let Some(in_flight) = &mut in_flight {
-                            in_flight.cancelled();
-                        }
-                        wish = self.stopping();
-                    }
-                    Change::GivenUp => {
-                        let how = "the server was asked to stop and did not answer in time";
-                        return Ended::Done(Outcome::Failed(Failure::outcome_unknown(how)));
-                    }
-                }
+                wish = match change {
+                    Change::Cancelled => match self.stop(&mut leave, sender.is_abandoned()) {
+                        Some(wish) => wish,
+                        None => return unanswered("the call was cancelled and its response closed"),
+                    },
+                    Change::GivenUp => return unanswered("the server was asked to stop and did not answer in time"),
+                };
             };
             match step {
                 Step::Event(event) => sender.event(event),
@@ -257,6 +234,27 @@ impl Runner {
                 Step::SessionGone(outcome) => return Ended::SessionGone(outcome),
             }
         }
+    }
+
+    /// Asks the server to stop, as its era and the config want it. `None` if no answer can come any more.
+    fn stop(&self, leave: &mut Leave<'_>, abandoned: bool) -> Option<Wish> {
+        let forward = self.0.forward_cancel != ForwardCancel::Never;
+        match leave {
+            Leave::Close if forward => return None,
+            Leave::Close => {}
+            Leave::Tell { in_flight, forwarded } => {
+                in_flight.cancelled();
+                if forward {
+                    in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id);
+                }
+                // A server without sessions cannot tell which call the notification means; some stop when the
+                // response is closed.
+                if forward && abandoned && !in_flight.session().has_id() {
+                    return None;
+                }
+            }
+        }
+        Some(self.stopping())
     }
 
     /// A cancelled call: its answer is waited for, but many servers never send one.
@@ -274,6 +272,10 @@ impl Runner {
     fn is_modern(&self) -> bool {
         self.0.connect.known() == Some(ServerEra::Modern)
     }
+}
+
+fn unanswered(how: &str) -> Ended {
+    Ended::Done(Outcome::Failed(Failure::outcome_unknown(how)))
 }
 
 impl Wish {
