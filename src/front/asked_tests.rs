@@ -90,7 +90,7 @@ fn headers_must_say_what_the_body_says() {
     let version = ("mcp-protocol-version", MODERN);
     let (is_call, is_list, is_get) =
         (("mcp-method", "tools/call"), ("mcp-method", "tools/list"), ("mcp-method", "tasks/get"));
-    let cases: Vec<(String, Vec<(&'static str, &str)>, i64)> = vec![
+    let cases = [
         (list.clone(), vec![version, is_list], 0),
         (list.clone(), vec![version, is_list, ("mcp-name", "whatever")], 0),
         (list.clone(), vec![version, is_list, ("mcp-param-region", "caf\u{e9}")], 0),
