@@ -1,3 +1,5 @@
 //! The binary: flags, config, run, exit codes.
 
+mod durable_sync;
+
 fn main() {}
