@@ -6,4 +6,5 @@ mod http2;
 mod limits;
 mod replies;
 mod requests;
+mod secrets;
 mod support;

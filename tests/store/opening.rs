@@ -78,7 +78,9 @@ async fn what_is_no_store_is_refused_untouched() {
 
     let odd = directory.path().join("odd");
     fs::create_dir(&odd).unwrap();
-    for marker in ["", "something else", "raincheck-store", "raincheck-store 1 sleeping 1 1", "raincheck-store 1 open x 1"] {
+    for marker in
+        ["", "something else", "raincheck-store", "raincheck-store 1 sleeping 1 1", "raincheck-store 1 open x 1"]
+    {
         fs::write(odd.join("raincheck.store"), marker).unwrap();
         refused(&odd, 73, "holds other things");
     }

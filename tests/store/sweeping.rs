@@ -69,12 +69,9 @@ async fn the_sweep_wakes_up_by_itself_when_a_task_expires() {
     let config = crate::support::config(&directory.path().join("store"));
     let clock = std::sync::Arc::new(raincheck::clock::SystemClock);
     let jobs = raincheck::jobs::Jobs::new();
-    let opened = raincheck::store::Store::open(
-        &raincheck::config::StoreConfig { max_tasks: 1, ..config },
-        clock.clone(),
-        &jobs,
-    )
-    .unwrap();
+    let opened =
+        raincheck::store::Store::open(&raincheck::config::StoreConfig { max_tasks: 1, ..config }, clock.clone(), &jobs)
+            .unwrap();
     let store = opened.store;
     let owner = store.owner(&raincheck::protocol::Principal::Local);
     let new = || {
