@@ -90,7 +90,7 @@ fn headers_must_say_what_the_body_says() {
     let version = ("mcp-protocol-version", MODERN);
     let (is_call, is_list, is_get) =
         (("mcp-method", "tools/call"), ("mcp-method", "tools/list"), ("mcp-method", "tasks/get"));
-    let cases: Vec<(String, Vec<(&'static str, &str)>, i64)> = vec![
+    let cases = [
         (list.clone(), vec![version, is_list], 0),
         (list.clone(), vec![version, is_list, ("mcp-name", "whatever")], 0),
         (list.clone(), vec![version, is_list, ("mcp-param-region", "caf\u{e9}")], 0),
@@ -161,4 +161,18 @@ fn only_requests_and_notifications_are_taken_from_a_client() {
 fn an_error_carries_the_id_if_it_could_be_read() {
     let refusal = read(&Bytes::from_static(br#"{"id":"a","method":"m"}"#), &HeaderMap::new(), 64).unwrap_err();
     assert!(format!("{refusal:?}").contains("RequestId"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(text: Vec<u8>, name in "[a-z/]{0,12}", value in "[ -~]{0,40}") {
+        let text = Bytes::from(text);
+        let _ = read(&text, &standard(&name), 64);
+        let meta = serde_json::from_str::<Value>(&format!("{{{META}}}")).unwrap();
+        let mut params = meta.as_object().unwrap().clone();
+        params.insert("name".to_owned(), value.clone().into());
+        let request = serde_json::json!({ "jsonrpc": "2.0", "id": value, "method": name, "params": params });
+        let read = read(&Bytes::from(request.to_string()), &standard(&name), 64);
+        proptest::prop_assert!(read.is_ok() || Method::of(&name).is_removed());
+    }
 }

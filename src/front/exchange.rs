@@ -19,6 +19,7 @@ use tower_service::Service;
 use super::asked::{self, Asked, Request};
 use super::body::Body;
 use super::gate::Gate;
+use super::intake::Intake;
 use super::listen::{self, Subscription};
 use super::media::{self, Accepts};
 use super::principal::Identity;
@@ -26,7 +27,7 @@ use super::refusal::Refusal;
 use super::running::{Answer, Running, Step, Wanted};
 use super::socket::Outbox;
 use super::stream::CallStream;
-use super::{Mount, intake, running, sse};
+use super::{Mount, running, sse};
 use crate::config::Limits;
 use crate::jobs::Jobs;
 use crate::protocol::{Call, Caller, Method, Reply};
@@ -36,6 +37,7 @@ pub(super) struct Shared<S> {
     pub(super) mounts: Vec<Mount<S>>,
     pub(super) gate: Gate,
     pub(super) identity: Identity,
+    pub(super) intake: Intake,
     pub(super) limits: Limits,
     pub(super) keep_alive: Duration,
     pub(super) calls: Arc<Semaphore>,
@@ -124,7 +126,7 @@ where
         let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
             Refusal::http(StatusCode::NOT_ACCEPTABLE, "answers are application/json or text/event-stream")
         })?;
-        let text = intake::read(body, &self.limits).await?;
+        let text = self.intake.read(body, &parts.headers).await?;
         let request = match asked::read(&text, &parts.headers, self.limits.depth)? {
             Asked::Notification => return Ok(empty(StatusCode::ACCEPTED)),
             Asked::Request(request) => request,
@@ -171,7 +173,7 @@ where
         let wanted = Wanted { progress: caller.progress_token.clone(), log: log_level };
         let span = running::span(&mount.name, &method, params.name());
         let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
-        let reply = Box::pin(ask(mount.service.clone(), call));
+        let reply = ask(mount.service.clone(), call);
         let mut running = Running::new(reply, &method, wanted, place, span);
         if !accepts.takes_events() {
             let outcome = running.outcome().await;

@@ -102,8 +102,9 @@ impl Gate {
     fn allows_host(&self, host: &str, local: IpAddr) -> bool {
         let host = host.to_ascii_lowercase();
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        let ours = |address: IpAddr| address.is_loopback() || address.to_canonical() == local.to_canonical();
-        host == "localhost" || address.is_ok_and(ours) || self.hosts.iter().any(|allowed| *allowed == host)
+        let ours =
+            |address: IpAddr| address.to_canonical().is_loopback() || address.to_canonical() == local.to_canonical();
+        host == "localhost" || address.is_ok_and(ours) || self.hosts.contains(&host)
     }
 
     fn allows_origin(&self, origin: &HeaderValue) -> bool {

@@ -145,9 +145,10 @@ where
         }
     }
     connection.as_mut().graceful_shutdown();
-    match tokio::time::timeout(grace, connection).await {
-        Ok(ended) => log_end(ended),
-        Err(_) => tracing::info!("a connection was cut: its exchanges did not end within the grace time"),
+    if let Ok(ended) = tokio::time::timeout(grace, connection).await {
+        log_end(ended);
+    } else {
+        tracing::info!("a connection was cut: its exchanges did not end within the grace time");
     }
 }
 

@@ -31,6 +31,7 @@ use tower_service::Service;
 
 use self::exchange::Shared;
 use self::gate::Gate;
+use self::intake::Intake;
 use self::principal::Identity;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
@@ -74,6 +75,7 @@ where
         let shared = Shared {
             gate: Gate::new(&self.listen, loopback),
             identity: Identity::new(self.owner, loopback),
+            intake: Intake::new(&self.limits),
             keep_alive: self.listen.keep_alive,
             calls: places(self.limits.calls),
             streams: places(self.limits.streams),

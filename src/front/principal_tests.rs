@@ -34,24 +34,27 @@ fn who(identity: &Identity, list: &[(&'static str, &str)]) -> Result<Principal, 
     identity.of(&map, PEER).map_err(|refusal| refusal.status().as_u16())
 }
 
-fn credential(text: &str) -> Result<Principal, u16> {
-    Ok(Principal::Credential(text.into()))
+fn credential(text: &str) -> Principal {
+    Principal::Credential(text.into())
 }
+
+/// Headers of a request.
+type Sent<'a> = &'a [(&'static str, &'a str)];
 
 #[test]
 fn a_caller_is_who_its_authorization_says() {
     let open = identity(false, false, true);
-    let cases: [(&[(&'static str, &str)], Result<Principal, u16>); 10] = [
+    let cases: [(Sent<'_>, Result<Principal, u16>); 10] = [
         (&[], Ok(Principal::Local)),
         (&[("authorization", "")], Ok(Principal::Local)),
         (&[("authorization", "Bearer ")], Ok(Principal::Local)),
-        (&[("authorization", "Bearer abc")], credential("Bearer abc")),
-        (&[("authorization", "bearer  abc")], credential("Bearer abc")),
-        (&[("authorization", "Basic dTpw")], credential("Basic dTpw")),
+        (&[("authorization", "Bearer abc")], Ok(credential("Bearer abc"))),
+        (&[("authorization", "bearer  abc")], Ok(credential("Bearer abc"))),
+        (&[("authorization", "Basic dTpw")], Ok(credential("Basic dTpw"))),
         (&[("authorization", "Bearer a"), ("authorization", "Bearer b")], Err(401)),
         (&[("authorization", "Bearer a"), ("authorization", "Bearer a")], Err(401)),
         (&[("x-user", "ann")], Ok(Principal::Local)),
-        (&[("authorization", "abc")], credential("abc")),
+        (&[("authorization", "abc")], Ok(credential("abc"))),
     ];
     for (list, expected) in cases {
         assert_eq!(who(&open, list), expected, "{list:?}");

@@ -9,9 +9,12 @@ use super::media;
 use crate::protocol::error::code;
 use crate::protocol::{Failure, Reason, RequestId, Retry, RpcError, message};
 
-/// Why a request is not taken, with all that its answer needs.
+/// Why a request is not taken, with all that its answer needs. Boxed, since most requests are taken.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct Refusal(Box<Content>);
+
+#[derive(Debug)]
+struct Content {
     status: StatusCode,
     id: Option<RequestId>,
     error: RpcError,
@@ -26,7 +29,7 @@ impl Refusal {
 
     /// The JSON-RPC message is wrong.
     pub(super) fn rpc(status: StatusCode, error: RpcError) -> Self {
-        Self { status, id: None, error, header: None }
+        Self(Box::new(Content { status, id: None, error, header: None }))
     }
 
     /// Answered as a failed call: clients read JSON-RPC errors best where the status is 200.
@@ -58,34 +61,35 @@ impl Refusal {
 
     /// With this header on the response.
     fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.header = Some((name, value));
+        self.0.header = Some((name, value));
         self
     }
 
     /// The answer to this request.
     pub(super) fn to(mut self, id: Option<&RequestId>) -> Self {
-        self.id = id.cloned();
+        self.0.id = id.cloned();
         self
     }
 
     /// The HTTP status.
     #[cfg(test)]
     pub(super) fn status(&self) -> StatusCode {
-        self.status
+        self.0.status
     }
 
     /// The JSON-RPC error.
     #[cfg(test)]
     pub(super) fn error(&self) -> &RpcError {
-        &self.error
+        &self.0.error
     }
 
     /// The response.
     pub(super) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::text(message::error(self.id.as_ref(), &self.error)));
-        *response.status_mut() = self.status;
+        let Content { status, id, error, header } = *self.0;
+        let mut response = Response::new(Body::text(message::error(id.as_ref(), &error)));
+        *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, media::JSON);
-        if let Some((name, value)) = self.header {
+        if let Some((name, value)) = header {
             response.headers_mut().insert(name, value);
         }
         response

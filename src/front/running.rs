@@ -1,6 +1,5 @@
 //! A call while it runs: what the client is told of it, and what is logged.
 
-use std::any::Any;
 use std::fmt;
 use std::task::{Context, Poll, ready};
 
@@ -81,7 +80,7 @@ impl Running {
     /// The call for `method` that `reply` will answer. It is logged under `span`: calls of tools always, the rest
     /// for those who look closer.
     pub(super) fn new(
-        reply: BoxFuture<'static, Reply>,
+        reply: impl Future<Output = Reply> + Send + 'static,
         method: &Method,
         wanted: Wanted,
         place: Option<OwnedSemaphorePermit>,
@@ -91,7 +90,7 @@ impl Running {
         let level = if always { tracing::Level::INFO } else { tracing::Level::DEBUG };
         // A panic in a layer below is the end of this call, not of the connection it came on.
         let reply = std::panic::AssertUnwindSafe(reply).catch_unwind();
-        let reply = reply.map(|reply| reply.unwrap_or_else(|panic| after_panic(&*panic)));
+        let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
         let record = Record { span, started: Instant::now(), level, is_over: false };
         Self { source: Source::Starting(reply.boxed()), wanted, place, record }
     }
@@ -168,7 +167,8 @@ fn progress_notification(token: &Json, progress: &Progress) -> Rope {
     message::notification("notifications/progress", Some(params.finish()))
 }
 
-fn after_panic(_panic: &(dyn Any + Send)) -> Reply {
+/// What the panic says is printed by the panic hook, on standard error.
+fn after_panic() -> Reply {
     tracing::error!("a call panicked on its way to the server; its caller was told, the rest goes on");
     Reply::ready(Outcome::Failed(Failure::outcome_unknown("the call broke inside Raincheck")))
 }

@@ -120,3 +120,45 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Socket<T> {
         Pin::new(&mut self.get_mut().inner).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_given_up_and_one_that_reads_slowly_is_not() {
+        let (near, mut far) = tokio::io::duplex(8);
+        let mut socket = Socket::new(near, Outbox::default(), PATIENCE);
+        let slow_reader = async {
+            for _ in 0..4 {
+                tokio::time::sleep(PATIENCE / 2).await;
+                far.read_exact(&mut [0; 8]).await.unwrap();
+            }
+        };
+        let (written, ()) = tokio::join!(socket.write_all(&[0; 32]), slow_reader);
+        written.unwrap();
+        let begun = tokio::time::Instant::now();
+        let error = socket.write_all(&[0; 32]).await.unwrap_err();
+        assert_eq!((error.kind(), begun.elapsed().as_secs()), (io::ErrorKind::TimedOut, 60));
+    }
+
+    #[tokio::test]
+    async fn a_handle_is_delivered_by_the_next_flush_and_lost_with_the_socket() {
+        let outbox = Outbox::default();
+        let (near, _far) = tokio::io::duplex(8);
+        let mut socket = Socket::new(near, outbox.clone(), PATIENCE);
+        let (first, mut out) = Delivery::new();
+        outbox.push(first);
+        assert!(out.try_recv().is_err());
+        socket.flush().await.unwrap();
+        out.await.unwrap();
+        let (second, lost) = Delivery::new();
+        outbox.push(second);
+        drop((socket, outbox));
+        lost.await.unwrap_err();
+    }
+}

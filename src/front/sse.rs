@@ -47,8 +47,7 @@ impl KeepAlive {
     }
 }
 
-/// One message as an event. White space between JSON tokens may hold line ends, which would end the `data` line;
-/// inside strings JSON has none.
+/// One message as an event, on one line: see [`single_line`].
 pub(super) fn event(message: Rope) -> Rope {
     let mut event = Rope::from(BEGIN);
     message.into_pieces().into_iter().for_each(|piece| event.push(single_line(piece)));
@@ -69,12 +68,33 @@ pub(super) fn push(pieces: &mut Pieces, message: Rope) {
 /// Events up to this size go out in one piece.
 const COPIED: usize = 16 << 10;
 
+/// JSON text without anything that a reader might take for the end of the line: LF and CR, which stand between
+/// tokens only, are left out; U+0085, U+2028 and U+2029, which stand in strings only, are escaped, since readers
+/// that split text as Python does end lines there (field case 36).
 fn single_line(text: Bytes) -> Bytes {
-    let is_line_end = |byte: u8| matches!(byte, b'\n' | b'\r');
-    if !text.iter().copied().any(is_line_end) {
-        return text;
+    let suspect = |byte: &u8| matches!(byte, b'\n' | b'\r' | 0xc2 | 0xe2);
+    let Some(at) = text.iter().position(suspect) else { return text };
+    let (clean, mut rest) = text.split_at(at);
+    let mut line = Vec::with_capacity(text.len() + 16);
+    line.extend_from_slice(clean);
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = match (byte, behind) {
+            (b'\n' | b'\r', _) => behind,
+            (0xc2, [0x85, behind @ ..]) => escape(&mut line, b"\\u0085", behind),
+            (0xe2, [0x80, 0xa8, behind @ ..]) => escape(&mut line, b"\\u2028", behind),
+            (0xe2, [0x80, 0xa9, behind @ ..]) => escape(&mut line, b"\\u2029", behind),
+            _ => {
+                line.push(*byte);
+                behind
+            }
+        };
     }
-    text.iter().copied().filter(|byte| !is_line_end(*byte)).collect()
+    line.into()
+}
+
+fn escape<'a>(line: &mut Vec<u8>, escaped: &[u8], behind: &'a [u8]) -> &'a [u8] {
+    line.extend_from_slice(escaped);
+    behind
 }
 
 /// The response that carries a stream.
@@ -94,8 +114,9 @@ mod tests {
     #[test]
     fn a_message_with_line_ends_between_its_tokens_is_one_event() {
         let mut message = Rope::from(Bytes::from_static(b"{\"a\":\r\n "));
-        message.push(Bytes::from_static("[\n\"b\\n\u{2028}\"]}".as_bytes()));
+        message.push(Bytes::from_static("[\n\"b\\n\u{85}\u{2028}\u{2029}世\u{a0}–\"]}".as_bytes()));
         let text = event(message).into_bytes();
-        assert_eq!(std::str::from_utf8(&text).unwrap(), "event: message\ndata: {\"a\": [\"b\\n\u{2028}\"]}\n\n");
+        let expected = "event: message\ndata: {\"a\": [\"b\\n\\u0085\\u2028\\u2029世\u{a0}–\"]}\n\n";
+        assert_eq!(std::str::from_utf8(&text).unwrap(), expected);
     }
 }

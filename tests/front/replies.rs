@@ -165,7 +165,8 @@ async fn a_client_that_takes_json_only_waits_for_it() {
     client.post(&text, &format!("accept: application/json\r\n{headers}")).await;
     let asked = server.asked().await;
     asked.sender.event(progress("1"));
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let stream = tokio::time::timeout(std::time::Duration::from_millis(300), client.head()).await;
+    assert!(stream.is_err(), "{stream:?}");
     asked.sender.done(result("{}"));
     let (head, body) = client.response().await;
     assert_eq!(head.get("content-type"), Some("application/json"));
