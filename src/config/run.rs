@@ -136,9 +136,18 @@ pub struct Limits {
     pub read_timeout: Duration,
 }
 
-/// How logs look.
+/// What is logged, and how it looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// What is logged, as `RUST_LOG` spells it: `info`, or `warn,raincheck=debug`. `RUST_LOG` comes first if set.
+    pub level: String,
+}
+
+/// How a line of the log looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogConfig {
+pub enum LogFormat {
     /// One line of text each.
     Text,
     /// One JSON object each.
