@@ -3,6 +3,7 @@
 pub mod call;
 pub mod error;
 pub mod failure;
+pub mod headers;
 pub mod json;
 pub mod message;
 pub mod method;
