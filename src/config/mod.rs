@@ -68,12 +68,12 @@ impl Config {
     /// The configuration for one server that is a child process: its program, then the arguments.
     pub fn for_command(command: &[String], environment: &Environment) -> Result<Self, ConfigFaults> {
         let command: Vec<_> = command.iter().map(|part| toml::Value::from(part.as_str())).collect();
-        parse(&format!("[[server]]\nname = \"server\"\ncommand = {}\n", toml::Value::from(command)), environment)
+        for_one("command", &command.into(), environment)
     }
 
     /// The configuration for one server at a URL.
     pub fn for_url(url: &str, environment: &Environment) -> Result<Self, ConfigFaults> {
-        parse(&format!("[[server]]\nname = \"server\"\nurl = {}\n", toml::Value::from(url)), environment)
+        for_one("url", &url.into(), environment)
     }
 
     /// The URLs of all servers at the listener that is bound to `address`, each with the name of its server; a
@@ -95,6 +95,14 @@ impl OwnerConfig {
     pub fn authenticates(&self) -> bool {
         !self.tokens.is_empty() || matches!(self.from, OwnerSource::Header { .. })
     }
+}
+
+/// The configuration that says no more than how one server is reached.
+fn for_one(key: &str, value: &toml::Value, environment: &Environment) -> Result<Config, ConfigFaults> {
+    parse(&format!("[[server]]\nname = \"server\"\n{key} = {value}\n"), environment).map_err(|ConfigFaults(faults)| {
+        // Nobody has seen this text, so its lines would only confuse.
+        ConfigFaults(faults.into_iter().map(|fault| Fault { line: None, ..fault }).collect())
+    })
 }
 
 fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {

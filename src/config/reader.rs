@@ -30,6 +30,9 @@ pub(super) struct Section<'a> {
     overridable: bool,
 }
 
+/// What was wrong was reported already.
+struct Reported;
+
 /// One value as written, and where.
 pub(super) struct Entry<'a> {
     pub(super) path: String,
@@ -144,7 +147,7 @@ impl<'a> Section<'a> {
     pub(super) fn get<T: Setting>(&mut self, reader: &mut Reader<'a>, key: &'static str) -> Option<T> {
         let entry = self.entry(reader, key);
         if let Some(read) = self.overridden(reader, key, T::from_text) {
-            return read;
+            return read.ok();
         }
         let entry = entry?;
         match T::from_toml(entry.value) {
@@ -163,7 +166,7 @@ impl<'a> Section<'a> {
             text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(T::from_text).collect()
         };
         if let Some(read) = self.overridden(reader, key, split) {
-            return read;
+            return read.ok();
         }
         let entry = entry?;
         let Some(elements) = entry.value.as_array() else {
@@ -201,12 +204,11 @@ impl<'a> Section<'a> {
         let mut strings = Vec::new();
         for (name, value) in table {
             let line = Some(reader.line_of(name.span().start));
-            match value.get_ref().as_str() {
-                Some(text) => strings.push((name.get_ref().to_string(), text.to_owned(), line)),
-                None => {
-                    let path = format!("{}.{}", entry.path, name.get_ref());
-                    reader.fault(path, line, expected::<String>(value.get_ref()));
-                }
+            if let Some(text) = value.get_ref().as_str() {
+                strings.push((name.get_ref().to_string(), text.to_owned(), line));
+            } else {
+                let path = format!("{}.{}", entry.path, name.get_ref());
+                reader.fault(path, line, expected::<String>(value.get_ref()));
             }
         }
         strings
@@ -266,13 +268,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// What a flag or a variable says of a key; the inner `None` if it is wrong and reported.
+    /// What a flag or a variable says of a key, if they set it.
     fn overridden<T>(
         &self,
         reader: &mut Reader<'a>,
         key: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<Option<T>> {
+    ) -> Option<Result<T, Reported>> {
         if !self.overridable {
             return None;
         }
@@ -282,10 +284,10 @@ impl<'a> Section<'a> {
         let environment = reader.environment;
         let over = environment.overriding(&path, &variable)?;
         match read(over.value) {
-            Ok(value) => Some(Some(value)),
+            Ok(value) => Some(Ok(value)),
             Err(message) => {
                 reader.fault(path, None, format!("{message} (set by {})", over.origin));
-                Some(None)
+                Some(Err(Reported))
             }
         }
     }

@@ -137,7 +137,11 @@ fn program<'a>(reader: &mut Reader<'a>, section: &Section<'a>, mut command: Vec<
         match reader.environment.program().and_then(|path| path.to_str()) {
             Some(path) => path.clone_into(first),
             None => {
-                section.fault(reader, "command", "the path of this program, for @self, cannot be found or is not UTF-8")
+                section.fault(
+                    reader,
+                    "command",
+                    "the path of this program, for @self, cannot be found or is not UTF-8",
+                );
             }
         }
     } else if first.contains(' ') && command.len() == 1 {

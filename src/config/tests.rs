@@ -284,7 +284,7 @@ fn credentials_go_on_only_while_nobody_here_checks_them() {
     let forwarded = |head: &str, tail: &str| {
         let config = read(&format!("{head}\n[[server]]\nname = \"s\"\nurl = \"http://h/mcp\"\n{tail}"));
         let Transport::Http { forward, .. } = &config.servers[0].transport else { panic!() };
-        forward.iter().map(|name| name.to_string()).collect::<Vec<_>>()
+        forward.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let token = "[[owner.token]]\nname = \"a\"\ntoken = \"t\"";
     assert_eq!(forwarded("", ""), ["authorization"]);
