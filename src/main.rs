@@ -1,12 +1,9 @@
 //! The binary: flags, config, run, exit codes.
 
+mod durable_sync;
+
 use std::process::ExitCode;
 
-use raincheck::{app, cli};
-
 fn main() -> ExitCode {
-    cli::main(|config, shutdown| async {
-        let ended = app::run(config, shutdown).await;
-        ended.map_err(|error| cli::RunError { code: error.exit_code(), message: cli::describe(&error) })
-    })
+    raincheck::cli::main()
 }

@@ -9,6 +9,7 @@ pub mod message;
 pub mod method;
 pub mod progress;
 pub mod reply;
+pub mod reshape;
 pub mod rope;
 pub mod sse;
 
