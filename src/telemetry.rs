@@ -6,7 +6,14 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::{LogConfig, LogFormat};
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One line of text each.
+    Text,
+    /// One JSON object each.
+    Json,
+}
 
 /// Why no logs can be written.
 #[derive(Debug)]
@@ -18,16 +25,15 @@ pub enum TelemetryError {
     Started(tracing_subscriber::util::TryInitError),
 }
 
-/// Starts the logs of this process. `RUST_LOG` comes before the level of the configuration.
+/// Starts the logs of this process, at `level` unless `RUST_LOG` is set; both are spelled alike.
 ///
 /// From then on a panic is logged with its place. Its message is left out unless it is a fixed text of the
 /// program, since it may hold parts of a body.
-pub fn start(config: &LogConfig) -> Result<(), TelemetryError> {
+pub fn start(format: LogFormat, level: &str) -> Result<(), TelemetryError> {
     let directives = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
-    let filter =
-        EnvFilter::builder().parse(directives.as_deref().unwrap_or(&config.level)).map_err(TelemetryError::Filter)?;
+    let filter = EnvFilter::builder().parse(directives.as_deref().unwrap_or(level)).map_err(TelemetryError::Filter)?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match config.format {
+    match format {
         LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).finish().try_init(),
         LogFormat::Json => logs.json().flatten_event(true).finish().try_init(),
     }

@@ -1,4 +1,5 @@
 //! The binary as a shell sees it: output, exit codes, the demo server over real pipes.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 const BINARY: &str = env!("CARGO_BIN_EXE_raincheck");
 
 fn run(arguments: &[&str]) -> Output {
-    Command::new(BINARY).args(arguments).stdin(Stdio::null()).output().expect("the binary runs")
+    Command::new(BINARY).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
 fn stderr(output: &Output) -> String {
@@ -65,12 +66,8 @@ struct Demo {
 
 impl Demo {
     fn start() -> Self {
-        let mut child = Command::new(BINARY)
-            .arg("demo-server")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the demo server starts");
+        let mut child =
+            Command::new(BINARY).arg("demo-server").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut demo = Self { child, input, output };

@@ -9,15 +9,9 @@ mod task;
 mod terminal;
 
 use std::ffi::OsString;
-use std::future::Future;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use crate::config::Config;
-
-pub use signals::Shutdown;
-pub use terminal::chain as describe;
 
 /// How the process ends. 70 to 79 belong to the store.
 pub mod exit {
@@ -29,15 +23,6 @@ pub mod exit {
     pub const USAGE: u8 = 64;
     /// Ctrl-C.
     pub const INTERRUPTED: u8 = 130;
-}
-
-/// Why the proxy ended, for a person, and the exit code that says so to a script.
-#[derive(Debug)]
-pub struct RunError {
-    /// The exit code.
-    pub code: u8,
-    /// What happened and what to do.
-    pub message: String,
 }
 
 const CODES: &str = "\
@@ -70,20 +55,12 @@ enum Command {
     DemoServer,
 }
 
-/// Reads the command line of this process and does what it says. `run` is the proxy.
-pub fn main<R, F>(run: R) -> ExitCode
-where
-    R: FnOnce(Config, Shutdown) -> F,
-    F: Future<Output = Result<(), RunError>>,
-{
-    ExitCode::from(execute(std::env::args_os(), run))
+/// Reads the command line of this process and does what it says.
+pub fn main() -> ExitCode {
+    ExitCode::from(execute(std::env::args_os()))
 }
 
-fn execute<R, F>(arguments: impl IntoIterator<Item = OsString>, run: R) -> u8
-where
-    R: FnOnce(Config, Shutdown) -> F,
-    F: Future<Output = Result<(), RunError>>,
-{
+fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -93,7 +70,7 @@ where
         }
     };
     match cli.command {
-        Command::Serve(serve) => serve.run(run),
+        Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
         Command::Call(call) => alone(call.run()),
         Command::Task(task) => alone(task.run()),
@@ -125,7 +102,7 @@ mod tests {
 
     fn code(line: &str) -> u8 {
         let arguments = line.split(' ').map(OsString::from);
-        execute(arguments, |_, _| async { panic!("no proxy is started here") })
+        execute(arguments)
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `raincheck serve` and `raincheck check`.
 
 use std::fmt::Write as _;
-use std::future::Future;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
 use super::signals::Shutdown;
-use super::{RunError, exit, terminal};
+use super::{exit, terminal};
+use crate::app;
 use crate::config::{self, Config, ConfigFaults, Environment, OwnerSource, Transport};
 use crate::telemetry;
 
@@ -48,27 +48,20 @@ pub(super) struct Check {
 }
 
 impl Serve {
-    pub(super) fn run<R, F>(self, run: R) -> u8
-    where
-        R: FnOnce(Config, Shutdown) -> F,
-        F: Future<Output = Result<(), RunError>>,
-    {
+    pub(super) fn run(self) -> u8 {
         let config = match self.read() {
             Ok(config) => config,
             Err(faults) => return report(&faults),
         };
-        if let Err(error) = telemetry::start(&config.log) {
+        if let Err(error) = telemetry::start(config.log.format, &config.log.level) {
             // Only a broken RUST_LOG comes here; the level of the configuration was checked.
             terminal::complain(&terminal::chain(&error));
             return exit::USAGE;
         }
-        match proxy(config, run) {
-            Ok(()) => exit::OK,
-            Err(error) => {
-                tracing::error!("{}", error.message);
-                error.code
-            }
-        }
+        proxy(config).unwrap_or_else(|error| {
+            tracing::error!("cannot start: {error}");
+            exit::FAILURE
+        })
     }
 
     fn read(self) -> Result<Config, ConfigFaults> {
@@ -91,20 +84,22 @@ impl Serve {
     }
 }
 
-fn proxy<R, F>(config: Config, run: R) -> Result<(), RunError>
-where
-    R: FnOnce(Config, Shutdown) -> F,
-    F: Future<Output = Result<(), RunError>>,
-{
-    let cannot = |error: std::io::Error| RunError { code: exit::FAILURE, message: format!("cannot start: {error}") };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(cannot)?;
-    let ended = runtime.block_on(async {
-        let shutdown = Shutdown::of_process().map_err(cannot)?;
-        run(config, shutdown).await
+/// Runs the proxy until a signal, and gives the exit code.
+fn proxy(config: Config) -> std::io::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(async {
+        let shutdown = Shutdown::of_process()?;
+        Ok(match app::run(config, shutdown).await {
+            Ok(()) => exit::OK,
+            Err(error) => {
+                tracing::error!("{}", terminal::chain(&error));
+                error.exit_code()
+            }
+        })
     });
     // What still runs was given its grace time.
     runtime.shutdown_background();
-    ended
+    code
 }
 
 impl Check {

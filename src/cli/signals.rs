@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Resolves when the process is asked to stop.
-pub struct Shutdown(Pin<Box<dyn Future<Output = ()> + Send>>);
+pub(super) struct Shutdown(Pin<Box<dyn Future<Output = ()> + Send>>);
 
 /// SIGTERM and SIGINT, one after the other.
 pub(super) struct Signals {
@@ -30,11 +30,6 @@ impl Shutdown {
             );
             std::thread::spawn(move || end_at_the_next(signals));
         })))
-    }
-
-    /// Resolves when `stop` does.
-    pub fn when(stop: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(Box::pin(stop))
     }
 }
 

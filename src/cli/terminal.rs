@@ -23,7 +23,7 @@ pub(super) fn complain(text: &str) {
 }
 
 /// The text of an error and of what caused it, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -9,6 +9,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 use url::Url;
 
+pub use crate::telemetry::LogFormat;
+
 /// Everything that a running proxy needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -143,15 +145,6 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// What is logged, as `RUST_LOG` spells it: `info`, or `warn,raincheck=debug`. `RUST_LOG` comes first if set.
     pub level: String,
-}
-
-/// How a line of the log looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// One line of text each.
-    Text,
-    /// One JSON object each.
-    Json,
 }
 
 /// How the proxy stops.
