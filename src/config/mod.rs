@@ -7,6 +7,7 @@
 
 mod environment;
 mod fault;
+mod greeting;
 mod owner;
 mod reader;
 mod run;
@@ -18,7 +19,6 @@ mod setting;
 mod tests;
 mod tool;
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use http::header::AUTHORIZATION;
@@ -74,19 +74,6 @@ impl Config {
     /// The configuration for one server at a URL.
     pub fn for_url(url: &str, environment: &Environment) -> Result<Self, ConfigFaults> {
         for_one("url", &url.into(), environment)
-    }
-
-    /// The URLs of all servers at the listener that is bound to `address`, each with the name of its server; a
-    /// single server is also at `/mcp`, and only that is shown.
-    pub fn endpoints(&self, address: SocketAddr) -> Vec<(&str, String)> {
-        let base = match &self.listen.public_url {
-            Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-            None => format!("http://{address}"),
-        };
-        match self.servers.as_slice() {
-            [only] => vec![(only.name.as_str(), format!("{base}/mcp"))],
-            many => many.iter().map(|server| (server.name.as_str(), format!("{base}/{}/mcp", server.name))).collect(),
-        }
     }
 }
 

@@ -324,6 +324,21 @@ fn a_command_line_makes_a_configuration_without_a_file() {
 }
 
 #[test]
+fn the_greeting_shows_where_to_connect_and_what_to_try() {
+    let environment = Environment::default().with_program("/bin/raincheck".into());
+    let demo = parse(EXAMPLE, &environment).unwrap();
+    let text = demo.greeting("0.0.0.0:81".parse().unwrap());
+    assert!(text.contains("  http://127.0.0.1:81/mcp   (demo)\n"), "{text}");
+    assert!(text.ends_with("call http://127.0.0.1:81/mcp slow_report '{}'"), "{text}");
+    let two = read(&format!(
+        "[listen]\npublic_url = \"https://h.example/\"\n{SERVER}[[server]]\nname = \"t\"\nurl = \"http://h/\"\n"
+    ));
+    let text = two.greeting("127.0.0.1:81".parse().unwrap());
+    assert!(text.contains("https://h.example/s/mcp   (s)\n  https://h.example/t/mcp   (t)\n"), "{text}");
+    assert!(text.ends_with("call https://h.example/s/mcp TOOL '{}'"), "{text}");
+}
+
+#[test]
 fn at_self_is_this_program() {
     let text = "[[server]]\nname = \"s\"\ncommand = [\"@self\", \"demo-server\"]\n";
     let config = parse(text, &Environment::default().with_program("/bin/raincheck".into())).unwrap();
