@@ -92,7 +92,13 @@ fn proxy(config: Config) -> std::io::Result<u8> {
         Ok(match app::run(config, shutdown).await {
             Ok(()) => exit::OK,
             Err(error) => {
-                tracing::error!("{}", terminal::chain(&error));
+                let why = terminal::chain(&error);
+                if tracing::enabled!(tracing::Level::ERROR) {
+                    tracing::error!("{why}");
+                } else {
+                    // Logs are switched off, but nobody should have to guess from an exit code.
+                    terminal::complain(&why);
+                }
                 error.exit_code()
             }
         })
