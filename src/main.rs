@@ -9,5 +9,5 @@ fn main() -> ExitCode {
     if let Some(code) = raincheck::upstream::guard::main_hook() {
         return code;
     }
-    ExitCode::SUCCESS
+    raincheck::cli::main()
 }
