@@ -1,6 +1,7 @@
 //! `raincheck serve` and `raincheck check`.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
@@ -9,7 +10,7 @@ use super::signals::Shutdown;
 use super::{exit, terminal};
 use crate::app;
 use crate::config::{self, Config, ConfigFaults, Environment, OwnerSource, Transport};
-use crate::telemetry;
+use crate::telemetry::{self, LogFormat};
 
 /// What to serve, and how.
 #[derive(Debug, Args)]
@@ -89,7 +90,8 @@ fn proxy(config: Config) -> std::io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         let shutdown = Shutdown::of_process()?;
-        Ok(match app::run(config, shutdown).await {
+        let shown = config.clone();
+        Ok(match app::run(config, shutdown, move |address| greet(&shown, address)).await {
             Ok(()) => exit::OK,
             Err(error) => {
                 let why = terminal::chain(&error);
@@ -106,6 +108,16 @@ fn proxy(config: Config) -> std::io::Result<u8> {
     // What still runs was given its grace time.
     runtime.shutdown_background();
     code
+}
+
+/// Says where clients find the servers, once they can come.
+fn greet(config: &Config, address: SocketAddr) {
+    for (server, url) in config.endpoints(address) {
+        tracing::info!(server, url, "serving");
+    }
+    if config.log.format == LogFormat::Text {
+        terminal::complain(&config.greeting(address));
+    }
 }
 
 impl Check {
