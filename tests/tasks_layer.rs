@@ -335,6 +335,18 @@ async fn a_service_that_panics_leaves_a_settled_task() {
 }
 
 #[tokio::test]
+async fn a_result_that_no_client_could_read_fails_the_task() {
+    for result in ["[]", "1", r#"{"content":[],"content":[]}"#, r#"{"resultType":"input_required"}"#] {
+        let mut proxy = Proxy::new(policy(Mode::Task));
+        let id = id_of(&proxy.value(call("tools/call", export())).await);
+        let (_, sender) = proxy.next_sent().await;
+        sender.done(Outcome::Result(text(result)));
+        let task = proxy.ended(&id).await;
+        assert_eq!(task["error"]["data"], json!({ "reason": "bad_answer", "retryable": false }), "{result}");
+    }
+}
+
+#[tokio::test]
 async fn an_update_is_acknowledged_and_unknown_keys_are_ignored() {
     let proxy = Proxy::new(policy(Mode::Task));
     let id = id_of(&proxy.value(call("tools/call", export())).await);

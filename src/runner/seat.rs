@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use super::live::Live;
 use super::settler::Settler;
 use crate::clock::Timestamp;
-use crate::protocol::{Event, Failure, Outcome, ReplySender};
+use crate::protocol::{Event, Failure, Json, Outcome, Reason, ReplySender, Retry, reshape};
 use crate::store::Ending;
 
 /// Who waits for a run.
@@ -116,10 +116,25 @@ impl Seat {
     }
 }
 
+/// A result that no client could read must not be found out at each `tasks/get`.
+fn completed(result: Json) -> Ending {
+    let bad = |why: &str| {
+        let message = format!("the tool's result cannot be passed on: {why}; the tool has run");
+        Ending::Failed(Failure::new(Reason::BadAnswer, message, Retry::No))
+    };
+    if let Err(error) = reshape::complete(&result) {
+        return bad(&error.to_string());
+    }
+    match result.member("resultType") {
+        Some(kind) if kind.as_str() != "\"complete\"" => bad("it asks for something that this client was not offered"),
+        _ => Ending::Completed(result),
+    }
+}
+
 fn ending(outcome: Outcome) -> Ending {
     match outcome {
-        Outcome::Result(result) => Ending::Completed(result),
-        Outcome::Shaped(rope) => Ending::Completed(rope.into_json()),
+        Outcome::Result(result) => completed(result),
+        Outcome::Shaped(rope) => completed(rope.into_json()),
         Outcome::Error(error) => Ending::ServerError(error),
         Outcome::Failed(failure) => Ending::Failed(failure),
         Outcome::Task(_) => {

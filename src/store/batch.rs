@@ -37,6 +37,14 @@ pub(super) struct Batch<'a> {
     answers: Vec<Pending>,
 }
 
+/// Operations whose commit failed.
+pub(super) struct FailedBatch {
+    pub(super) error: CommitError,
+    /// Tasks whose creation is in doubt.
+    pub(super) created: Vec<TaskId>,
+    answers: Vec<Pending>,
+}
+
 /// An answer that is given when the batch is durable.
 enum Pending {
     Create(Answer<Committed<Task>, CommitError>, Arc<Task>),
@@ -188,9 +196,9 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Makes everything durable, then visible, then answers. On an error nothing becomes visible; the
-    /// ids whose creation is in doubt come back with it.
-    pub(super) fn commit(mut self) -> Result<Counts, (CommitError, Vec<TaskId>)> {
+    /// Makes everything durable, then visible, then answers. On an error nothing becomes visible and
+    /// nothing is answered yet.
+    pub(super) fn commit(mut self) -> Result<Counts, FailedBatch> {
         if self.writes.is_empty() {
             // Only refusals: what they refer to is durable already.
             let counts = Counts { commits: self.counts.commits - 1, ..self.counts };
@@ -206,8 +214,10 @@ impl<'a> Batch<'a> {
                 Ok(counts)
             }
             Err(error) => {
-                let created = self.fail(&error);
-                Err((error, created))
+                for id in &self.created {
+                    self.shared.hot.remove(id);
+                }
+                Err(FailedBatch { error, created: self.created, answers: self.answers })
             }
         }
     }
@@ -237,15 +247,14 @@ impl<'a> Batch<'a> {
             answer.give();
         }
     }
+}
 
-    fn fail(self, error: &CommitError) -> Vec<TaskId> {
-        for id in &self.created {
-            self.shared.hot.remove(id);
-        }
+impl FailedBatch {
+    /// Tells everybody.
+    pub(super) fn answer(self) {
         for answer in self.answers {
-            answer.fail(error);
+            answer.fail(&self.error);
         }
-        self.created
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::batch::{Batch, COUNTS, Counts};
+use super::batch::{Batch, COUNTS, Counts, FailedBatch};
 use super::directory::{Directory, Marker, MarkerState};
 use super::engine::{Engine, EngineError, Writes};
 use super::op::Op;
@@ -115,9 +115,9 @@ impl Committer {
                 self.counts = counts;
                 None
             }
-            Err((error, created)) => {
-                self.doubtful.extend(created);
-                self.mend(&error)
+            Err(failed) => {
+                self.doubtful.extend(&failed.created);
+                self.mend(failed)
             }
         };
         match last {
@@ -131,13 +131,16 @@ impl Committer {
     }
 
     /// Takes the database away and opens it again, as soon as that works.
-    fn mend(&mut self, error: &CommitError) -> Option<Stop> {
-        let mut failed = match error {
+    fn mend(&mut self, batch: FailedBatch) -> Option<Stop> {
+        let mut failed = match &batch.error {
             CommitError::Failed(failed) => failed.clone(),
             other => StoreFailed::new(other),
         };
         tracing::error!(error = %failed, "a commit failed; nothing of it is visible, no new tasks until the store is open again");
-        drop_quietly(self.shared.replace(Slot::Failed(failed.clone())));
+        // First the mark, then the answers: whoever is told looks at the store's health.
+        let broken = self.shared.replace(Slot::Failed(failed.clone()));
+        batch.answer();
+        drop_quietly(broken);
         let mut wait = FIRST_RETRY;
         let mut next_try = Instant::now() + wait;
         loop {
@@ -171,7 +174,7 @@ impl Committer {
     /// Opens the database again and makes the map of open tasks what the database says. Whether a failed
     /// batch is on the disk is not known: tasks that it made were refused, so they go; an end
     /// that it wrote stands.
-    fn reopen(&mut self) -> Result<(), EngineError> {
+    pub(super) fn reopen(&mut self) -> Result<(), EngineError> {
         let engine = Engine::open(self.directory.path(), self.cache_bytes)?;
         let mut counts = engine.meta(COUNTS)?.map(Counts::read).ok_or(EngineError::Key)?;
         let mut writes = Writes::default();

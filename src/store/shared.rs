@@ -49,10 +49,13 @@ pub(super) enum Hot {
     Committed(Committed<Task>),
 }
 
+/// How often a task is looked for that is in the database only.
+const LOOKS: usize = 4;
+
 impl Shared {
     /// The committed task with this id, whoever owns it, expired or not.
     pub(super) fn find(&self, id: &TaskId) -> Result<Option<Committed<Task>>, ReadError> {
-        loop {
+        for _ in 0..LOOKS {
             if let Some(hot) = self.hot.get(id) {
                 return Ok(hot.committed());
             }
@@ -67,6 +70,8 @@ impl Shared {
                 None => {}
             }
         }
+        // Not ended and not in the map: left by a commit that has just failed.
+        Ok(None)
     }
 
     /// Reads from the database.

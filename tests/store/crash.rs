@@ -4,7 +4,7 @@
 //! `@ c ID`, `@ C ID` for a creation, `s` and `S` for an end, `u` and `U` for the end of a task that an earlier
 //! writer left open. A task whose id ends in one of some characters expires at once, so that purges go on too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ async fn one_task(store: &Store, turn: usize) -> Result<(), Box<dyn std::error::
         Err(CommitError::Busy) => return Ok(()),
         Err(error) => return Err(error.into()),
     }
-    if turn % 5 == 0 {
+    if turn.is_multiple_of(5) {
         // Left as it is, for the next writer.
         return Ok(());
     }
@@ -170,6 +170,7 @@ pub(crate) fn learn(known: &mut BTreeMap<TaskId, Known>, line: &str) {
 pub(crate) async fn check(path: &Path, known: &BTreeMap<TaskId, Known>) -> Result<Found, OpenError> {
     let Opened { store, left_open } = open(path)?;
     let mut found = Found { open: left_open.len(), ..Found::default() };
+    let open: HashSet<TaskId> = left_open.iter().map(|task| task.id).collect();
     let owner = store.owner(&Principal::Local);
     for (id, known) in known {
         if expires_at_once(id) {
@@ -183,18 +184,16 @@ pub(crate) async fn check(path: &Path, known: &BTreeMap<TaskId, Known>) -> Resul
                 continue;
             }
         };
-        let is_open = left_open.iter().any(|task| task.id == *id);
+        let is_open = open.contains(id);
         let state = task.as_ref().map(|task| &task.state);
         if is_open != state.is_some_and(|state| !state.is_terminal()) {
             found.problems.push(format!("{id} {known:?}: open {is_open}, but it reads {state:?}"));
         }
         let good = match (known, state) {
-            (Known::CreateBegun, None | Some(State::Queued)) => true,
-            (Known::CreateBegun, Some(_)) | (_, None) => false,
-            (Known::Created, Some(State::Queued | State::Running { .. })) => true,
-            (Known::Created, Some(_)) => false,
-            (Known::EndBegun, Some(State::Running { .. })) => true,
-            (Known::LossBegun, Some(State::Queued | State::Running { .. })) => true,
+            (Known::CreateBegun, None | Some(State::Queued))
+            | (Known::Created | Known::LossBegun, Some(State::Queued | State::Running { .. }))
+            | (Known::EndBegun, Some(State::Running { .. })) => true,
+            (Known::CreateBegun | Known::Created, Some(_)) | (_, None) => false,
             (Known::EndBegun | Known::Ended, Some(state)) => is_end(state, &ending(id)),
             // A writer that was killed may have ended it before its end was lost on the way to us.
             (Known::LossBegun | Known::Lost, Some(state)) => is_end(state, &loss()),

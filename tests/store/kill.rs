@@ -24,15 +24,16 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_moment() {
     let mut known = BTreeMap::new();
     for round in 0..rounds {
         // Some rounds end while the store is being opened after the kill before.
-        let lines = if round % 4 == 3 { rand::random_range(0..3) } else { rand::random_range(0..4000) };
+        let lines = if round % 4 == 3 { rand::random_range(0..3) } else { rand::random_range(0..1500) };
         write_and_kill(&path, lines, &mut known);
         let found = runtime.block_on(crash::check(&path, &known)).unwrap_or_else(|error| {
             panic!("round {round}, killed after {lines} lines: {error}");
         });
         assert!(
             found.problems.is_empty(),
-            "round {round}, killed after {lines} lines, {} checked: {:#?}",
+            "round {round}, killed after {lines} lines, {} checked, {} open: {:#?}",
             found.checked,
+            found.open,
             &found.problems[..found.problems.len().min(10)]
         );
     }

@@ -63,24 +63,24 @@ async fn what_is_in_the_directory_is_for_nobody_else() {
 #[tokio::test]
 async fn a_damaged_file_is_told_from_a_good_one() {
     let test = TestStore::new();
-    let mut tasks = Vec::new();
+    let mut large = Vec::new();
     for _ in 0..3 {
         let id = test.run(Expiry::Never).await;
         // Large enough not to be kept in the cache of outcomes.
-        let large = json(&format!("[\"{}\"]", "x".repeat(2_000_000)));
-        tasks.push(test.store.settle(&id, Ending::Completed(large)).await.unwrap());
+        let outcome = json(&format!("[\"{}\"]", "x".repeat(2_000_000)));
+        large.push(test.store.settle(&id, Ending::Completed(outcome)).await.unwrap());
     }
     let file_of = |at: usize| {
-        files(&test).into_iter().find(|path| path.to_str().unwrap().contains(tasks[at].id.as_str())).unwrap()
+        files(&test).into_iter().find(|path| path.to_str().unwrap().contains(large[at].id.as_str())).unwrap()
     };
-    let mut text = fs::read(file_of(0)).unwrap();
-    text[1_000_000] = b'7';
-    fs::write(file_of(0), &text).unwrap();
-    fs::write(file_of(1), &text[..100]).unwrap();
+    let mut bytes = fs::read(file_of(0)).unwrap();
+    bytes[1_000_000] = b'7';
+    fs::write(file_of(0), &bytes).unwrap();
+    fs::write(file_of(1), &bytes[..100]).unwrap();
     fs::remove_file(file_of(2)).unwrap();
-    assert!(matches!(test.store.outcome(&tasks[0]).await, Err(ReadError::Damaged)));
-    assert!(matches!(test.store.outcome(&tasks[1]).await, Err(ReadError::Damaged)));
-    assert!(matches!(test.store.outcome(&tasks[2]).await, Err(ReadError::NoOutcome)));
+    assert!(matches!(test.store.outcome(&large[0]).await, Err(ReadError::Damaged)));
+    assert!(matches!(test.store.outcome(&large[1]).await, Err(ReadError::Damaged)));
+    assert!(matches!(test.store.outcome(&large[2]).await, Err(ReadError::NoOutcome)));
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn files_that_no_record_names_are_swept_at_the_start() {
             break;
         }
         // The sweep runs on threads of its own; the paused clock goes on by itself when all wait for it.
-        tokio::task::spawn_blocking(|| std::thread::yield_now()).await.unwrap();
+        tokio::task::spawn_blocking(std::thread::yield_now).await.unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(!orphans.iter().any(|path| path.exists()));
