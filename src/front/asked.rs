@@ -57,6 +57,12 @@ fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &Head
         return Err(bad(invalid_meta(meta_key::PROTOCOL_VERSION, "must be a string")));
     };
     if version != MODERN {
+        // Two versions in one request are a mismatch before either is unsupported.
+        if let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
+            && header != version.as_bytes()
+        {
+            return Err(bad(mismatch(&headers::PROTOCOL_VERSION, "does not match the body")));
+        }
         return Err(bad(unsupported(&version, format!("Unsupported protocol version: this server speaks {MODERN}"))));
     }
     let log_level = check_meta(&params).map_err(bad)?;

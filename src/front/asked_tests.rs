@@ -56,7 +56,7 @@ fn every_broken_rule_of_meta_has_its_error() {
         (meta("[]"), 400, -32600),
         (meta(r#"{"a":1,"a":2}"#), 400, -32600),
         (meta(&format!(r#"{{"io.modelcontextprotocol/protocolVersion":20260728,{capabilities}}}"#)), 400, -32602),
-        (meta(&format!(r#"{{"io.modelcontextprotocol/protocolVersion":"1900-01-01",{capabilities}}}"#)), 400, -32022),
+        (meta(&format!(r#"{{"io.modelcontextprotocol/protocolVersion":"1900-01-01",{capabilities}}}"#)), 400, -32020),
         (meta(&format!("{{{version}}}")), 400, -32602),
         (meta(&format!(r#"{{{version},"io.modelcontextprotocol/clientCapabilities":[]}}"#)), 400, -32602),
         (meta(&format!(r#"{{{version},"io.modelcontextprotocol/clientCapabilities":null}}"#)), 400, -32602),
@@ -78,6 +78,21 @@ fn every_broken_rule_of_meta_has_its_error() {
             Ok(_) => assert_eq!(status, 0, "{text}"),
             Err(refusal) => assert_eq!((refusal.status().as_u16(), refusal.error().code()), (status, code), "{text}"),
         }
+    }
+}
+
+#[test]
+fn two_versions_in_one_request_are_a_mismatch_and_one_unknown_version_is_unsupported() {
+    let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"1900-01-01"}}}"#;
+    let cases = [
+        (headers(&[("mcp-protocol-version", "1900-01-01")]), -32022),
+        (HeaderMap::new(), -32022),
+        (headers(&[("mcp-protocol-version", MODERN)]), -32020),
+        (headers(&[("mcp-protocol-version", MODERN), ("mcp-protocol-version", "1900-01-01")]), -32020),
+    ];
+    for (headers, expected) in cases {
+        let (status, code, _) = refusal(text, &headers);
+        assert_eq!((status, code), (400, expected), "{headers:?}");
     }
 }
 

@@ -164,3 +164,48 @@ impl HttpBody for Body {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::front::socket::Socket;
+
+    fn body(pieces: usize, outbox: &Outbox) -> (Body, tokio::sync::oneshot::Receiver<()>) {
+        let (handle, delivered) = Delivery::new();
+        let mut text = Rope::default();
+        (0..pieces).for_each(|_| text.push(Bytes::from(vec![b'x'; JOINED])));
+        (Body::carrying(text, Parcel::new(handle, outbox.clone())), delivered)
+    }
+
+    #[tokio::test]
+    async fn a_handle_is_out_when_the_connection_has_the_last_piece_and_flushes() {
+        let outbox = Outbox::default();
+        let mut socket = Socket::new(tokio::io::sink(), outbox.clone(), std::time::Duration::MAX);
+        let (mut body, mut delivered) = body(2, &outbox);
+        assert_eq!(body.size_hint().exact(), Some(2 * JOINED as u64));
+        body.frame().await.unwrap().unwrap();
+        socket.flush().await.unwrap();
+        body.frame().await.unwrap().unwrap();
+        assert!(body.is_end_stream());
+        socket.flush().await.unwrap();
+        assert!(delivered.try_recv().is_err());
+        drop(body);
+        assert!(delivered.try_recv().is_err());
+        socket.flush().await.unwrap();
+        delivered.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_dropped_before_its_last_piece_loses_the_handle() {
+        let outbox = Outbox::default();
+        let mut socket = Socket::new(tokio::io::sink(), outbox.clone(), std::time::Duration::MAX);
+        let (mut body, delivered) = body(2, &outbox);
+        body.frame().await.unwrap().unwrap();
+        drop(body);
+        socket.flush().await.unwrap();
+        delivered.await.unwrap_err();
+    }
+}

@@ -86,9 +86,9 @@ impl Intake {
         Ok(reading.finish())
     }
 
-    /// Reads on until the end, for as many bytes again as the limit and a short time.
+    /// Reads on until the end, for twice as many bytes as the limit and a short time.
     async fn drain(&self, mut body: Incoming) {
-        let mut left = self.limit;
+        let mut left = self.limit.saturating_mul(2);
         let rest = async {
             while let Some(Ok(frame)) = body.frame().await {
                 left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));

@@ -24,8 +24,8 @@ use crate::protocol::{
 pub(super) struct Running {
     source: Source,
     wanted: Wanted,
-    /// The place among the calls at the same time, given back at the end.
-    place: Option<OwnedSemaphorePermit>,
+    /// The place among the calls at the same time.
+    _place: Option<OwnedSemaphorePermit>,
     record: Record,
 }
 
@@ -92,7 +92,7 @@ impl Running {
         let reply = std::panic::AssertUnwindSafe(reply).catch_unwind();
         let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
         let record = Record { span, started: Instant::now(), level, is_over: false };
-        Self { source: Source::Starting(reply.boxed()), wanted, place, record }
+        Self { source: Source::Starting(reply.boxed()), wanted, _place: place, record }
     }
 
     /// What happens next. Not to be polled after the end.
@@ -109,7 +109,6 @@ impl Running {
             };
             match event {
                 Some(Event::Done(outcome)) => {
-                    self.place = None;
                     self.record.end(&outcome);
                     return Poll::Ready(Step::Done(outcome));
                 }

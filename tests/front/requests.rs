@@ -93,6 +93,13 @@ async fn a_body_over_the_limit_names_the_setting_and_one_at_the_limit_is_read() 
         assert_eq!(head.status, expected);
         assert!(expected == 200 || body.contains("limits.body"), "{body}");
     }
+    // Far more than the buffers of the sockets hold: the client must come to read the answer.
+    let mut setup = Setup::new();
+    setup.limits.body = 12 << 20;
+    let other = setup.start_answering(|_| Reply::ready(result("{}"))).await;
+    let mut client = other.connect().await;
+    client.post(&" ".repeat(20 << 20), &headers).await;
+    assert_eq!(client.response().await.0.status, 413);
     // The same without a length.
     let chunk = format!("{:x}\r\n{}\r\n", 100_000, " ".repeat(100_000));
     for (chunks, expected) in [(2, 200), (4, 413)] {
