@@ -83,8 +83,8 @@ pub async fn run(
     let serving = front.serve(listener, fronts.clone(), grace + LAST_WORDS);
     let stopping = async {
         shutdown.await;
-        tracing::info!(grace = ?grace, "stopping: running calls may end within the grace time");
         fronts.stop();
+        runner.drain();
         if timeout(grace, runner.idle()).await.is_err() {
             tracing::warn!(runs = runs.running(), "the grace time is over; open runs are recorded as lost");
         }
@@ -109,6 +109,7 @@ pub async fn run(
             },
         }
     };
+    runner.drain();
     runs.stop();
     for server in servers {
         server.close().await;

@@ -325,6 +325,27 @@ async fn stopping_records_open_runs_as_lost_and_refuses_new_calls() {
 }
 
 #[tokio::test]
+async fn draining_lets_runs_end_but_starts_nothing_and_waits_for_no_answer_to_a_stop() {
+    let policy = ToolPolicy { max_running: Some(2), ..policy(Mode::Task) };
+    let mut proxy = Proxy::lingering(policy, Linger::AtMost(SLOW));
+    let running = id_of(&proxy.value(call("tools/call", export())).await);
+    let (_, sender) = proxy.next_sent().await;
+    let cancelled = id_of(&proxy.value(call("tools/call", export())).await);
+    let _ignores_cancels = proxy.next_sent().await;
+    let queued = id_of(&proxy.value(call("tools/call", export())).await);
+    proxy.value(call("tasks/cancel", json!({ "taskId": cancelled }))).await;
+    assert_eq!(proxy.ended(&cancelled).await["status"], "cancelled");
+    proxy.runner.drain();
+    let queued = proxy.ended(&queued).await;
+    assert_eq!(queued["error"]["data"], json!({ "reason": "stopping", "retryable": true, "retryAfterMs": 5000 }));
+    assert_eq!(proxy.value(call("tools/call", export())).await["failed"], "stopping");
+    assert_eq!(proxy.get(&running).await["status"], "working");
+    sender.done(Outcome::Result(text("{}")));
+    timeout(PATIENCE, proxy.runner.idle()).await.expect("somebody still waits");
+    assert_eq!(proxy.get(&running).await["status"], "completed");
+}
+
+#[tokio::test]
 async fn a_service_that_panics_leaves_a_settled_task() {
     let mut proxy = Proxy::new(policy(Mode::Task));
     let id = id_of(&proxy.value(call("tools/call", export())).await);

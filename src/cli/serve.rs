@@ -116,7 +116,7 @@ fn greet(config: &Config, address: SocketAddr) {
         tracing::info!(server, url, "serving");
     }
     if config.log.format == LogFormat::Text {
-        terminal::complain(&config.greeting(address));
+        terminal::say(&config.greeting(address));
     }
 }
 

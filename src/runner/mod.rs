@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::jobs::Jobs;
@@ -43,6 +44,8 @@ struct Shared {
     common: Arc<Gate>,
     bounds: Bounds,
     waiting: AtomicUsize,
+    /// Fires when nothing more may be started.
+    draining: CancellationToken,
 }
 
 /// Bounds on all runs together.
@@ -101,7 +104,8 @@ impl Runner {
     pub fn new(store: Store, jobs: Jobs, bounds: Bounds) -> Self {
         let common = Gate::new(bounds.running);
         let (live, gates) = (LiveRuns::default(), Gates::default());
-        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting: AtomicUsize::new(0) }))
+        let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
+        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -110,7 +114,7 @@ impl Runner {
         S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
         S::Future: Send,
     {
-        if self.0.jobs.is_stopping() {
+        if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
             return Reply::ready(Outcome::Failed(stopping()));
         }
         let (sender, reply) = Reply::channel();
@@ -127,6 +131,12 @@ impl Runner {
     /// The store behind.
     pub fn store(&self) -> &Store {
         &self.0.store
+    }
+
+    /// Starts nothing more: what waits for a slot is told so, and nobody waits any longer for the answer to
+    /// a stop. Runs go on.
+    pub fn drain(&self) {
+        self.0.draining.cancel();
     }
 
     /// Resolves when no run is left.

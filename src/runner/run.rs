@@ -100,6 +100,10 @@ impl Run {
         loop {
             tokio::select! {
                 biased;
+                () = self.shared.draining.cancelled() => {
+                    seat.end(Outcome::Failed(stopping())).await;
+                    return None;
+                }
                 permit = &mut ticket => return Some((seat, permit)),
                 wish = seat.wish() => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
@@ -112,10 +116,6 @@ impl Run {
                 },
                 () = sleep_until(until) => {
                     seat.end(Outcome::Failed(queue_timeout(self.plan.queue_timeout))).await;
-                    return None;
-                }
-                () = self.shared.jobs.stopping() => {
-                    seat.end(Outcome::Failed(stopping())).await;
                     return None;
                 }
             }
@@ -240,7 +240,7 @@ impl Run {
         tokio::select! {
             _ = running.outcome() => {}
             () = sleep_until(until) => {}
-            () = self.shared.jobs.stopping() => {}
+            () = self.shared.draining.cancelled() => {}
         }
         drop(permits);
     }

@@ -114,11 +114,12 @@ impl ChangeError {
     /// Whether trying again cannot help.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Refused(..) | Self::Unknown => true,
             Self::Commit(
                 CommitError::Busy | CommitError::LowSpace(_) | CommitError::Full { .. } | CommitError::Failed(_),
             ) => false,
-            Self::Commit(CommitError::TooLarge { .. } | CommitError::Exists | CommitError::Closed) => true,
+            Self::Refused(..)
+            | Self::Unknown
+            | Self::Commit(CommitError::TooLarge { .. } | CommitError::Exists | CommitError::Closed) => true,
         }
     }
 
