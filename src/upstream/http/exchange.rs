@@ -132,9 +132,12 @@ impl<'a> Exchange<'a> {
             Link::Session(session) => session.post(self.forwarded, message).await,
             Link::Modern(connect) => {
                 let endpoint = connect.endpoint();
-                let mut request = endpoint.post(self.forwarded, JSON_FIRST, message);
-                endpoint::mirror(request.headers_mut(), self.call);
-                endpoint.client.send(request).await
+                let make = || {
+                    let mut request = endpoint.post(self.forwarded, JSON_FIRST, message.clone());
+                    endpoint::mirror(request.headers_mut(), self.call);
+                    request
+                };
+                endpoint.send(make).await
             }
         };
         let response = match response {
