@@ -1,5 +1,7 @@
 //! The binary: flags, config, run, exit codes.
 
+mod durable_sync;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -7,5 +9,5 @@ fn main() -> ExitCode {
     if let Some(code) = raincheck::upstream::guard::main_hook() {
         return code;
     }
-    ExitCode::SUCCESS
+    raincheck::cli::main()
 }

@@ -1,1 +1,177 @@
-//! Durable tasks. To be written.
+//! Durable tasks in sled.
+//!
+//! The contract, which any other engine would have to keep too:
+//!
+//! - **Durable before visible.** A write is answered, and seen by any reader, only after it would survive a power
+//!   cut (or, by config, the end of the process). [`Committed`] is the proof.
+//! - **Terminal is final.** Of several ends of a task the first wins; the others are refused with the task as it is.
+//! - **Foreign, unknown and expired read alike**, at once, whether or not the record is still on the disk.
+//! - **A failed commit leaves nothing visible**, and the store opens itself again when it can.
+//!
+//! One thread writes ([`committer`]); readers ask the map of open tasks, then sled. Outcomes that are too large for
+//! sled are files. See the modules for the rest.
+
+mod batch;
+mod cache;
+mod codec;
+mod committed;
+mod committer;
+mod directory;
+mod durability;
+mod engine;
+mod error;
+mod files;
+mod op;
+mod open;
+mod open_error;
+mod outcome;
+mod quiet;
+mod shared;
+mod space;
+mod sweep;
+
+#[cfg(test)]
+mod tests;
+
+pub use committed::Committed;
+pub use durability::count_durable_flush;
+pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
+pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
+pub use outcome::Ending;
+pub use sweep::Swept;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+
+use self::op::{Op, Outcome};
+use self::outcome::outcome_file;
+use self::shared::{Shared, Slot};
+use crate::clock::SharedClock;
+use crate::config::StoreConfig;
+use crate::jobs::Jobs;
+use crate::protocol::{Json, Principal};
+use crate::task::{Change, Owner, Task, TaskId};
+
+/// An open store. Clones share it. When the last clone is gone it closes itself; [`Store::close`] also waits for that.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<StoreInner>,
+}
+
+struct StoreInner {
+    shared: Arc<Shared>,
+    ops: mpsc::Sender<Op>,
+}
+
+/// A store that was just opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    /// Tasks of an earlier process that have not ended: `Queued` or `Running`.
+    pub left_open: Vec<Committed<Task>>,
+}
+
+impl Store {
+    /// Opens the store in `config.path`, or makes one if there is nothing. Blocks, for about a second in a million
+    /// tasks. Must be called in a tokio runtime: the sweep is one of `jobs`.
+    pub fn open(config: &StoreConfig, clock: SharedClock, jobs: &Jobs) -> Result<Opened, OpenError> {
+        let failed = |cause| OpenError { path: config.path.clone(), cause };
+        let parts = open::open(config, clock).map_err(failed)?;
+        let committer = parts.committer;
+        std::thread::Builder::new()
+            .name("raincheck-store".to_owned())
+            .spawn(move || committer.run())
+            .map_err(|error| failed(error.into()))?;
+        let store = Self { inner: Arc::new(StoreInner { shared: parts.shared, ops: parts.ops }) };
+        let sweep = sweep::run(Arc::downgrade(&store.inner), Arc::clone(&store.inner.shared), jobs.clone());
+        jobs.spawn("store sweep", sweep);
+        Ok(Opened { store, left_open: parts.left_open })
+    }
+
+    /// The owner that `principal` is in this store.
+    pub fn owner(&self, principal: &Principal) -> Owner {
+        self.inner.shared.key.owner(principal)
+    }
+
+    /// The clock of everything in this store.
+    pub fn clock(&self) -> &SharedClock {
+        &self.inner.shared.clock
+    }
+
+    /// Keeps a new task, `Queued` or `Running`. Refused at once when too many writes wait. If the returned
+    /// future is dropped, the task may be made all the same.
+    pub async fn create(&self, task: Task) -> Result<Committed<Task>, CommitError> {
+        let record = codec::encode(&task);
+        let (answer, answered) = oneshot::channel();
+        self.inner.ops.try_send(Op::Create { task, record, answer }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => CommitError::Busy,
+            mpsc::error::TrySendError::Closed(_) => CommitError::Closed,
+        })?;
+        answered.await.unwrap_or_else(|_| Err(sweep::lost_answer()))
+    }
+
+    /// `Queued -> Running`. Waits while too many writes wait. If the returned future is dropped, the change may
+    /// be made all the same.
+    pub async fn start(&self, id: &TaskId) -> Result<Committed<Task>, ChangeError> {
+        let id = *id;
+        self.ask(|answer| Op::Change { id, change: Change::Start, outcome: Outcome::None, answer }).await
+    }
+
+    /// Ends a task, once: if it has ended already, [`ChangeError::Refused`] says so and holds it. Waits while too
+    /// many writes wait. If the returned future is dropped, the task may be ended all the same.
+    pub async fn settle(&self, id: &TaskId, ending: Ending) -> Result<Committed<Task>, ChangeError> {
+        let id = *id;
+        let prepared = self.prepare(id, ending).await?;
+        let file = prepared.file();
+        let settled =
+            self.ask(|answer| Op::Change { id, change: prepared.change, outcome: prepared.outcome, answer }).await;
+        if let (Err(ChangeError::Refused(..) | ChangeError::Unknown), Some(file)) = (&settled, file) {
+            let shared = Arc::clone(&self.inner.shared);
+            // If it cannot be removed now, the sweep will.
+            let _ = tokio::task::spawn_blocking(move || shared.files.remove(file)).await;
+        }
+        settled
+    }
+
+    /// The task with this id, if `owner` owns it and it has not expired.
+    #[expect(clippy::unused_async, reason = "an engine over a network would wait here")]
+    pub async fn get(&self, owner: &Owner, id: &TaskId) -> Result<Option<Committed<Task>>, ReadError> {
+        let Some(task) = self.inner.shared.find(id)? else { return Ok(None) };
+        let is_expired = task.expires().is_some_and(|expires| expires <= self.clock().now());
+        Ok((task.owner == *owner && !is_expired).then_some(task))
+    }
+
+    /// The stored outcome of a task: the result if it completed, the server's error object if the server answered with
+    /// one. [`ReadError::NoOutcome`] for other states.
+    pub async fn outcome(&self, task: &Committed<Task>) -> Result<Json, ReadError> {
+        outcome::read(&self.inner.shared, task).await
+    }
+
+    /// How the store is now.
+    pub fn health(&self) -> Health {
+        let shared = &self.inner.shared;
+        match &*shared.engine.read().unwrap_or_else(PoisonError::into_inner) {
+            Slot::Open(_) => shared.space.low().map_or(Health::Ready, Health::LowSpace),
+            Slot::Failed(failed) => Health::Failed(failed.clone()),
+            Slot::Closed => Health::Closed,
+        }
+    }
+
+    /// Finishes what was asked for before, closes the database and gives the directory back. Later writes and reads
+    /// are refused.
+    pub async fn close(&self) {
+        let (answer, answered) = oneshot::channel();
+        if self.inner.ops.send(Op::Close { answer }).await.is_ok() {
+            let _ = answered.await;
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.shared.fmt(f)
+    }
+}

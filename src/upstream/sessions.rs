@@ -9,6 +9,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -26,12 +27,29 @@ pub(super) trait Connect: fmt::Debug + Send + Sync + 'static {
     /// Opens a session and shakes hands, within bounded time. The failure is what every waiting call gets:
     /// nothing of them was sent.
     fn connect(&self, caller: &Caller) -> impl Future<Output = Result<Self::Session, Failure>> + Send;
+
+    /// What else than the principal tells callers apart who must not share a session.
+    fn distinction(&self, _caller: &Caller) -> Distinction {
+        Distinction::default()
+    }
 }
+
+/// A digest of what tells callers of one principal apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Distinction([u8; 32]);
 
 /// A session that takes calls. Clones are the same session.
 pub(super) trait Session: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether it takes no calls any more.
     fn is_over(&self) -> bool;
+
+    /// Whether it is better left alone for now: it takes calls only where there is no room for another session.
+    fn is_resting(&self) -> bool {
+        false
+    }
+
+    /// Another session has taken its place. It is over as soon as its calls are.
+    fn replaced(&self) {}
 
     /// Resolves when it takes no calls any more.
     fn over(&self) -> impl Future<Output = ()> + Send;
@@ -66,8 +84,8 @@ struct Inner<C: Connect> {
 enum Key {
     /// Everybody.
     Shared,
-    /// One principal.
-    Of(Principal),
+    /// One principal, and of it those that are alike in this.
+    Of(Principal, Distinction),
 }
 
 #[derive(Debug)]
@@ -96,6 +114,19 @@ struct Tenancy<C: Connect> {
     slot: Arc<Slot<C::Session>>,
 }
 
+impl Distinction {
+    /// The digest of `parts`, which may be secret.
+    pub(super) fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut digest = Sha256::new();
+        for part in parts {
+            // With its length, so that no two lists of parts read alike.
+            digest.update(part.len().to_be_bytes());
+            digest.update(part);
+        }
+        Self(digest.finalize().into())
+    }
+}
+
 impl<C: Connect> Clone for Sessions<C> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -112,7 +143,11 @@ impl<C: Connect> Sessions<C> {
 
     /// The session of `caller`, opened first if there is none.
     pub(super) async fn get(&self, caller: &Caller) -> Result<Lease<C::Session>, Failure> {
-        let key = if self.0.server.share { Key::Shared } else { Key::Of(caller.principal.clone()) };
+        let key = if self.0.server.share {
+            Key::Shared
+        } else {
+            Key::Of(caller.principal.clone(), self.0.connector.distinction(caller))
+        };
         let visit = self.visit(&key, caller)?;
         let mut state = visit.0.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
@@ -145,10 +180,19 @@ impl<C: Connect> Sessions<C> {
         if let Some(ended) = sessions.slots.remove_if(key, |slot| slot.is_over()) {
             ended.retire();
         }
+        let rests = sessions.slots.with(key, |slot| slot.is_resting()).unwrap_or(false);
+        let mut permit = None;
+        if rests && let Ok(free) = Arc::clone(&sessions.room).try_acquire_owned() {
+            permit = Some(free);
+            if let Some(resting) = sessions.slots.remove_if(key, |slot| slot.is_resting()) {
+                resting.replaced();
+            }
+        }
         if let Some(visit) = sessions.slots.with(key, Slot::enter) {
             return Ok(visit);
         }
-        let Ok(permit) = Arc::clone(&sessions.room).try_acquire_owned() else {
+        let permit = permit.or_else(|| Arc::clone(&sessions.room).try_acquire_owned().ok());
+        let Some(permit) = permit else {
             return Err(outcome::too_many_sessions(&sessions.server.name, sessions.server.max_sessions));
         };
         let mut opened = false;
@@ -245,6 +289,19 @@ impl<S: Session> Slot<S> {
             State::Connecting => false,
             State::Open(session) => session.is_over(),
             State::Failed(_) => true,
+        }
+    }
+
+    fn is_resting(&self) -> bool {
+        match &*self.state.borrow() {
+            State::Open(session) => session.is_resting(),
+            State::Connecting | State::Failed(_) => false,
+        }
+    }
+
+    fn replaced(&self) {
+        if let State::Open(session) = &*self.state.borrow() {
+            session.replaced();
         }
     }
 

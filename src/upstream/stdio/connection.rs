@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use super::lines::{Line, Lines};
 use super::scan::{Addressee, Scan};
 use crate::config::ForwardCancel;
-use crate::jobs::Jobs;
 use crate::protocol::json::{self, Json};
 use crate::protocol::message::MessageFault;
 use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, Retry, Rope};

@@ -1,0 +1,298 @@
+//! Operations that are committed together: decided one after the other, written and published at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
+use super::engine::{Engine, ExpiryKey, Oversized, Writes};
+use super::op::{Answer, Op, Outcome, Purged};
+use super::shared::{Hot, Shared};
+use super::{ChangeError, CommitError, Committed};
+use crate::clock::Timestamp;
+use crate::task::{Change, Refusal, Task, TaskId};
+
+/// Counts that are kept in `meta`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Commits so far.
+    pub(super) commits: u64,
+    /// Tasks in the store.
+    pub(super) tasks: u64,
+}
+
+/// Operations that are committed together.
+pub(super) struct Batch<'a> {
+    shared: &'a Shared,
+    engine: &'a Engine,
+    now: Timestamp,
+    writes: Writes,
+    counts: Counts,
+    /// Tasks as they will be.
+    next: HashMap<TaskId, Arc<Task>>,
+    /// Tasks that are made here.
+    created: Vec<TaskId>,
+    purged: Vec<TaskId>,
+    answers: Vec<Pending>,
+}
+
+/// Operations whose commit failed.
+pub(super) struct FailedBatch {
+    pub(super) error: CommitError,
+    /// Tasks whose creation is in doubt.
+    pub(super) created: Vec<TaskId>,
+    answers: Vec<Pending>,
+}
+
+/// An answer that is given when the batch is durable.
+enum Pending {
+    Create(Answer<Committed<Task>, CommitError>, Arc<Task>),
+    /// With what keeps the outcome's file from the sweep until then.
+    Change(Answer<Committed<Task>, ChangeError>, Decided, Outcome),
+    Extend(Answer<u64, CommitError>, u64),
+    Purge(Answer<Purged, CommitError>, Purged),
+}
+
+/// The task as it will be, or as it is and why it stays so.
+type Decided = Result<Arc<Task>, (Refusal, Arc<Task>)>;
+
+/// The place of [`Counts`] in `meta`.
+pub(super) const COUNTS: &str = "counts";
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(shared: &'a Shared, engine: &'a Engine, counts: Counts) -> Self {
+        Self {
+            shared,
+            engine,
+            now: shared.clock.now(),
+            writes: Writes::default(),
+            counts: Counts { commits: counts.commits + 1, ..counts },
+            next: HashMap::new(),
+            created: Vec::new(),
+            purged: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// How many bytes there are to write.
+    pub(super) const fn bytes(&self) -> usize {
+        self.writes.bytes()
+    }
+
+    /// Decides one operation. What is refused for itself is answered at once; what is refused because of a
+    /// task's state is answered with the batch, since that state may stand in the same batch.
+    pub(super) fn add(&mut self, op: Op) {
+        match op {
+            Op::Create { task, record, answer } => match self.create(task, &record) {
+                Ok(task) => self.answers.push(Pending::Create(answer, task)),
+                Err(error) => drop(answer.send(Err(error))),
+            },
+            Op::Change { id, change, outcome, answer } => match self.change(&id, change, &outcome) {
+                Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
+                Err(error) => drop(answer.send(Err(error))),
+            },
+            Op::Extend { ids, answer } => match self.extend(&ids) {
+                Ok(extended) => self.answers.push(Pending::Extend(answer, extended)),
+                Err(error) => drop(answer.send(Err(error))),
+            },
+            Op::Purge { keys, answer } => match self.purge(&keys) {
+                Ok(purged) => self.answers.push(Pending::Purge(answer, purged)),
+                Err(error) => drop(answer.send(Err(error))),
+            },
+            // The committer keeps these for itself.
+            Op::Mark | Op::Close { .. } => {}
+        }
+    }
+
+    fn create(&mut self, task: Task, record: &[u8]) -> Result<Arc<Task>, CommitError> {
+        if let Some(low) = self.shared.space.low() {
+            return Err(CommitError::LowSpace(low));
+        }
+        if self.counts.tasks >= self.shared.max_tasks {
+            return Err(CommitError::Full { max: self.shared.max_tasks });
+        }
+        let limit = MAX_RECORD - RESERVED_FOR_END;
+        if record.len() > limit {
+            return Err(CommitError::TooLarge { bytes: record.len(), limit });
+        }
+        if self.current(&task.id)?.is_some() {
+            return Err(CommitError::Exists);
+        }
+        self.writes.put_task(&task, record)?;
+        self.counts.tasks += 1;
+        self.created.push(task.id);
+        // Before the write, so that no reader takes what sled shows early for durable.
+        self.shared.hot.insert(task.id, Hot::Pending);
+        Ok(self.will_be(task))
+    }
+
+    fn change(&mut self, id: &TaskId, change: Change, outcome: &Outcome) -> Result<Decided, ChangeError> {
+        let current = self.current(id)?.ok_or(ChangeError::Unknown)?;
+        let task = match current.apply(change, self.now) {
+            Ok(task) => task,
+            Err(refusal) => return Ok(Err((refusal, current))),
+        };
+        if let Outcome::Inline(text) = outcome {
+            self.writes.put_result(id, text.bytes()).map_err(CommitError::from)?;
+        }
+        self.put(&task)?;
+        Ok(Ok(self.will_be(task)))
+    }
+
+    fn extend(&mut self, ids: &[TaskId]) -> Result<u64, CommitError> {
+        let mut extended = 0;
+        for id in ids {
+            if let Some(task) = self.current(id)?.and_then(|task| task.extended(self.now)) {
+                self.put(&task)?;
+                self.will_be(task);
+                extended += 1;
+            }
+        }
+        Ok(extended)
+    }
+
+    fn purge(&mut self, keys: &[ExpiryKey]) -> Result<Purged, CommitError> {
+        let mut purged = Purged::default();
+        for key in keys {
+            self.writes.remove_expiry(key);
+            let Some(task) = self.current(&key.id)? else { continue };
+            // A key that is no longer the task's own says nothing about it.
+            if task.expires().is_some_and(|expires| expires <= self.now) {
+                self.writes.remove_task(&key.id);
+                self.counts.tasks = self.counts.tasks.saturating_sub(1);
+                self.purged.push(key.id);
+                purged.tasks += 1;
+                purged.files.extend(super::outcome_file(&task));
+            }
+        }
+        Ok(purged)
+    }
+
+    fn put(&mut self, task: &Task) -> Result<(), CommitError> {
+        self.writes.put_task(task, &codec::encode(task))?;
+        Ok(())
+    }
+
+    fn will_be(&mut self, task: Task) -> Arc<Task> {
+        let task = Arc::new(task);
+        self.next.insert(task.id, Arc::clone(&task));
+        task
+    }
+
+    /// A task as it is after what was decided in this batch so far.
+    fn current(&self, id: &TaskId) -> Result<Option<Arc<Task>>, CommitError> {
+        if let Some(task) = self.next.get(id) {
+            return Ok(Some(Arc::clone(task)));
+        }
+        match self.shared.hot.get(id) {
+            Some(Hot::Committed(task)) => Ok(Some(task.share())),
+            Some(Hot::Pending) | None => {
+                let task = self.engine.task(id).map_err(CommitError::failed)?;
+                Ok(task.map(Arc::new))
+            }
+        }
+    }
+
+    /// Makes everything durable, then visible, then answers. On an error nothing becomes visible and
+    /// nothing is answered yet.
+    pub(super) fn commit(mut self) -> Result<Counts, FailedBatch> {
+        if self.writes.is_empty() {
+            // Only refusals: what they refer to is durable already.
+            let counts = Counts { commits: self.counts.commits - 1, ..self.counts };
+            self.publish();
+            return Ok(counts);
+        }
+        let written = self.writes.put_meta(COUNTS, &self.counts.bytes()).map_err(CommitError::from);
+        let written = written.and_then(|()| self.engine.commit(&self.writes).map_err(CommitError::failed));
+        match written {
+            Ok(()) => {
+                let counts = self.counts;
+                self.publish();
+                Ok(counts)
+            }
+            Err(error) => {
+                for id in &self.created {
+                    self.shared.hot.remove(id);
+                }
+                Err(FailedBatch { error, created: self.created, answers: self.answers })
+            }
+        }
+    }
+
+    fn publish(self) {
+        let Self { shared, next, purged, answers, .. } = self;
+        for (id, task) in next {
+            if task.state.is_terminal() {
+                shared.hot.remove(&id);
+                if let Some(expires) = task.expires() {
+                    shared.sweep_by(expires);
+                }
+            } else {
+                if let Some(due) = super::sweep::extension_due(&task) {
+                    shared.sweep_by(due);
+                }
+                shared.hot.insert(id, Hot::Committed(Committed::new(task)));
+            }
+        }
+        for id in &purged {
+            shared.cache.remove(id);
+        }
+        for answer in answers {
+            answer.give();
+        }
+    }
+}
+
+impl FailedBatch {
+    /// Tells everybody.
+    pub(super) fn answer(self) {
+        for answer in self.answers {
+            answer.fail(&self.error);
+        }
+    }
+}
+
+impl Pending {
+    fn give(self) {
+        // Whoever asked may have gone.
+        match self {
+            Self::Create(answer, task) => drop(answer.send(Ok(Committed::new(task)))),
+            Self::Change(answer, decided, outcome) => {
+                let decided = decided.map(Committed::new);
+                let refused = |(refusal, task)| ChangeError::Refused(refusal, Committed::new(task));
+                let _ = answer.send(decided.map_err(refused));
+                // From here on the record, or nothing, keeps the file from the sweep.
+                drop(outcome);
+            }
+            Self::Extend(answer, extended) => drop(answer.send(Ok(extended))),
+            Self::Purge(answer, purged) => drop(answer.send(Ok(purged))),
+        }
+    }
+
+    fn fail(self, error: &CommitError) {
+        match self {
+            Self::Create(answer, _) => drop(answer.send(Err(error.clone()))),
+            Self::Change(answer, ..) => drop(answer.send(Err(error.clone().into()))),
+            Self::Extend(answer, _) => drop(answer.send(Err(error.clone()))),
+            Self::Purge(answer, _) => drop(answer.send(Err(error.clone()))),
+        }
+    }
+}
+
+impl Counts {
+    pub(super) fn bytes(self) -> [u8; 16] {
+        let both = u128::from(self.commits) << 64 | u128::from(self.tasks);
+        both.to_be_bytes()
+    }
+
+    pub(super) fn read(bytes: [u8; 16]) -> Self {
+        let both = u128::from_be_bytes(bytes);
+        let low = |number: u128| u64::try_from(number & u128::from(u64::MAX)).unwrap_or_default();
+        Self { commits: low(both >> 64), tasks: low(both) }
+    }
+}
+
+impl From<Oversized> for CommitError {
+    fn from(error: Oversized) -> Self {
+        Self::TooLarge { bytes: error.bytes, limit: MAX_RECORD }
+    }
+}

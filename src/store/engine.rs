@@ -1,0 +1,294 @@
+//! sled: the trees, one atomic durable commit, point reads. `sled` appears here and nowhere else.
+//!
+//! | tree | key | value |
+//! |---|---|---|
+//! | `meta` | a name | magic, schema version, boot epoch, owner key, counts |
+//! | `tasks` | id | record |
+//! | `results` | id | a small outcome |
+//! | `active` | id | nothing: the task has not ended |
+//! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::Duration;
+
+use sled::transaction::{ConflictableTransactionError, TransactionError};
+use sled::{Batch, Db, Transactional, Tree};
+
+use super::codec::{self, BadRecord, MAX_RECORD};
+use super::quiet::quietly;
+use crate::clock::Timestamp;
+use crate::task::{Task, TaskId};
+
+/// An open database.
+pub(super) struct Engine {
+    db: Db,
+    meta: Tree,
+    tasks: Tree,
+    results: Tree,
+    active: Tree,
+    by_expiry: Tree,
+}
+
+/// Changes that are committed together.
+#[derive(Default)]
+pub(super) struct Writes {
+    meta: Batch,
+    tasks: Batch,
+    results: Batch,
+    active: Batch,
+    by_expiry: Batch,
+    bytes: usize,
+}
+
+/// Where a task that has ended stands in the order of expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExpiryKey {
+    /// When it goes away.
+    pub(super) expires: Timestamp,
+    /// Which it is.
+    pub(super) id: TaskId,
+}
+
+/// What sled reports, or that it panicked.
+#[derive(Debug)]
+pub(super) enum EngineError {
+    Sled(sled::Error),
+    Record(BadRecord),
+    /// A key is none that this version writes.
+    Key,
+    Panicked,
+}
+
+/// A value that is too large for sled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Oversized {
+    pub(super) bytes: usize,
+}
+
+/// How often opening is tried when sled says that the file is locked: the threads of a database that
+/// was dropped a moment ago may still hold it.
+const LOCK_TRIES: u32 = 40;
+
+impl Engine {
+    /// Opens or creates the database in the directory `path`.
+    pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
+        let mut tries = 0;
+        loop {
+            match caught(|| Self::open_once(path, cache_bytes)) {
+                Err(error) if error.is_locked() && tries < LOCK_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn open_once(path: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
+        let db = sled::Config::new().path(path).cache_capacity(cache_bytes).open()?;
+        Ok(Self {
+            meta: db.open_tree("meta")?,
+            tasks: db.open_tree("tasks")?,
+            results: db.open_tree("results")?,
+            active: db.open_tree("active")?,
+            by_expiry: db.open_tree("by_expiry")?,
+            db,
+        })
+    }
+
+    /// Applies `writes`, all or none, and returns when they are durable.
+    pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
+        caught(|| {
+            let trees = (&self.meta, &self.tasks, &self.results, &self.active, &self.by_expiry);
+            trees
+                .transaction(|(meta, tasks, results, active, by_expiry)| {
+                    meta.apply_batch(&writes.meta)?;
+                    tasks.apply_batch(&writes.tasks)?;
+                    results.apply_batch(&writes.results)?;
+                    active.apply_batch(&writes.active)?;
+                    by_expiry.apply_batch(&writes.by_expiry)?;
+                    Ok::<(), ConflictableTransactionError<BadRecord>>(())
+                })
+                .map_err(|error| match error {
+                    TransactionError::Abort(record) => EngineError::Record(record),
+                    TransactionError::Storage(error) => EngineError::Sled(error),
+                })?;
+            self.db.flush()?;
+            Ok(())
+        })
+    }
+
+    /// The task with this id, durable or not: see the readers for how they tell.
+    pub(super) fn task(&self, id: &TaskId) -> Result<Option<Task>, EngineError> {
+        let Some(record) = caught(|| Ok(self.tasks.get(id.as_bytes())?))? else { return Ok(None) };
+        Ok(Some(codec::decode(*id, &record)?))
+    }
+
+    /// A small outcome.
+    pub(super) fn result(&self, id: &TaskId) -> Result<Option<Vec<u8>>, EngineError> {
+        caught(|| Ok(self.results.get(id.as_bytes())?.map(|value| value.to_vec())))
+    }
+
+    /// A value of `meta`.
+    pub(super) fn meta<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, EngineError> {
+        match caught(|| Ok(self.meta.get(name)?))? {
+            None => Ok(None),
+            Some(value) => value.as_ref().try_into().map(Some).map_err(|_| EngineError::Key),
+        }
+    }
+
+    /// All tasks that have not ended.
+    pub(super) fn active(&self) -> Result<Vec<Task>, EngineError> {
+        caught(|| {
+            let mut tasks = Vec::new();
+            for key in self.active.iter().keys() {
+                let id = id_of(&key?)?;
+                tasks.push(self.task(&id)?.ok_or(EngineError::Key)?);
+            }
+            Ok(tasks)
+        })
+    }
+
+    /// Up to `limit` tasks that have ended, those that go away first first.
+    pub(super) fn first_to_expire(&self, limit: usize) -> Result<Vec<ExpiryKey>, EngineError> {
+        caught(|| self.by_expiry.iter().keys().take(limit).map(|key| ExpiryKey::read(&key?)).collect())
+    }
+}
+
+impl Writes {
+    /// How many bytes of values there are.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether nothing is changed.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Sets a value of `meta`.
+    pub(super) fn put_meta(&mut self, name: &str, value: &[u8]) -> Result<(), Oversized> {
+        let value = self.checked(value)?;
+        self.meta.insert(name, value);
+        Ok(())
+    }
+
+    /// Puts a task and its places in the indexes.
+    pub(super) fn put_task(&mut self, task: &Task, record: &[u8]) -> Result<(), Oversized> {
+        let record = self.checked(record)?;
+        self.tasks.insert(task.id.as_bytes(), record);
+        if !task.state.is_terminal() {
+            self.active.insert(task.id.as_bytes(), &[]);
+            return Ok(());
+        }
+        self.active.remove(task.id.as_bytes());
+        if let Some(expires) = task.expires() {
+            self.by_expiry.insert(ExpiryKey { expires, id: task.id }.bytes(), &[]);
+        }
+        Ok(())
+    }
+
+    /// Puts a small outcome.
+    pub(super) fn put_result(&mut self, id: &TaskId, text: &[u8]) -> Result<(), Oversized> {
+        let text = self.checked(text)?;
+        self.results.insert(id.as_bytes(), text);
+        Ok(())
+    }
+
+    /// Takes a task and its outcome out.
+    pub(super) fn remove_task(&mut self, id: &TaskId) {
+        self.bytes += 1;
+        self.tasks.remove(id.as_bytes());
+        self.results.remove(id.as_bytes());
+        self.active.remove(id.as_bytes());
+    }
+
+    /// Takes a place in the order of expiry out.
+    pub(super) fn remove_expiry(&mut self, key: &ExpiryKey) {
+        self.bytes += 1;
+        self.by_expiry.remove(key.bytes());
+    }
+
+    fn checked<'a>(&mut self, value: &'a [u8]) -> Result<&'a [u8], Oversized> {
+        if value.len() > MAX_RECORD {
+            return Err(Oversized { bytes: value.len() });
+        }
+        self.bytes += value.len();
+        Ok(value)
+    }
+}
+
+impl ExpiryKey {
+    fn bytes(self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(8 + self.id.as_bytes().len());
+        key.extend_from_slice(&self.expires.as_millis().to_be_bytes());
+        key.extend_from_slice(self.id.as_bytes());
+        key
+    }
+
+    fn read(key: &[u8]) -> Result<Self, EngineError> {
+        let (millis, id) = key.split_first_chunk().ok_or(EngineError::Key)?;
+        Ok(Self { expires: Timestamp::from_millis(u64::from_be_bytes(*millis)), id: id_of(id)? })
+    }
+}
+
+fn id_of(key: &[u8]) -> Result<TaskId, EngineError> {
+    std::str::from_utf8(key).ok().and_then(|text| text.parse().ok()).ok_or(EngineError::Key)
+}
+
+/// sled panics on some kinds of damage; that must not end the process.
+fn caught<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
+    quietly(|| catch_unwind(AssertUnwindSafe(work))).unwrap_or(Err(EngineError::Panicked))
+}
+
+impl EngineError {
+    /// Whether another database holds sled's own lock.
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self, Self::Sled(sled::Error::Io(error)) if error.to_string().starts_with("could not acquire lock"))
+    }
+
+    /// The kind of I/O error behind it, if it is one.
+    pub(super) fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Sled(sled::Error::Io(error)) => Some(error.kind()),
+            _ => None,
+        }
+    }
+}
+
+impl From<sled::Error> for EngineError {
+    fn from(error: sled::Error) -> Self {
+        Self::Sled(error)
+    }
+}
+
+impl From<BadRecord> for EngineError {
+    fn from(error: BadRecord) -> Self {
+        Self::Record(error)
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // sled's own text has no line breaks and names no content.
+            Self::Sled(error) => error.fmt(f),
+            Self::Record(error) => error.fmt(f),
+            Self::Key => f.write_str("a key or value is of no known form"),
+            Self::Panicked => f.write_str("the database's own checks failed"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Sled(error) => Some(error),
+            Self::Record(error) => Some(error),
+            Self::Key | Self::Panicked => None,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the committer is asked to do, and how it answers.
+
+use tokio::sync::oneshot;
+
+use super::engine::ExpiryKey;
+use super::files::{FileName, InFlight};
+use super::{ChangeError, CommitError, Committed};
+use crate::protocol::Json;
+use crate::task::{Change, Task, TaskId};
+
+/// One operation. Each is answered after it is durable, or when it is refused.
+pub(super) enum Op {
+    Create {
+        task: Task,
+        record: Vec<u8>,
+        answer: Answer<Committed<Task>, CommitError>,
+    },
+    Change {
+        id: TaskId,
+        change: Change,
+        outcome: Outcome,
+        answer: Answer<Committed<Task>, ChangeError>,
+    },
+    /// Makes the time to live of those longer that still run and need it; answers how many.
+    Extend {
+        ids: Vec<TaskId>,
+        answer: Answer<u64, CommitError>,
+    },
+    /// Removes those that have expired; answers with how many and which files are of no use any more.
+    Purge {
+        keys: Vec<ExpiryKey>,
+        answer: Answer<Purged, CommitError>,
+    },
+    /// Writes the marker anew, with what is durable now.
+    Mark,
+    Close {
+        answer: oneshot::Sender<()>,
+    },
+}
+
+/// Where the text of an outcome comes from.
+pub(super) enum Outcome {
+    /// There is none.
+    None,
+    /// It goes into the database with the record.
+    Inline(Json),
+    /// It is in a file already, to be kept from the sweep until the record names it.
+    File(InFlight),
+}
+
+pub(super) type Answer<T, E> = oneshot::Sender<Result<T, E>>;
+
+/// What a purge removed.
+#[derive(Debug, Default)]
+pub(super) struct Purged {
+    pub(super) tasks: u64,
+    pub(super) files: Vec<FileName>,
+}
+
+impl Op {
+    /// Answers that nothing was done.
+    pub(super) fn refuse(self, error: CommitError) {
+        // Whoever asked may have gone.
+        match self {
+            Self::Create { answer, .. } => drop(answer.send(Err(error))),
+            Self::Change { answer, .. } => drop(answer.send(Err(error.into()))),
+            Self::Extend { answer, .. } => drop(answer.send(Err(error))),
+            Self::Purge { answer, .. } => drop(answer.send(Err(error))),
+            Self::Mark => {}
+            Self::Close { answer } => drop(answer.send(())),
+        }
+    }
+}

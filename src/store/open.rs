@@ -1,0 +1,152 @@
+//! Opening a store: what is in the directory, whether all of it is there, whether writes are durable.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tokio::sync::{Notify, mpsc};
+
+use super::Committed;
+use super::batch::{COUNTS, Counts};
+use super::cache::OutcomeCache;
+use super::committer::Committer;
+use super::directory::{Directory, LAYOUT, Marker, MarkerState};
+use super::durability::durable_flushes;
+use super::engine::{Engine, Writes};
+use super::files::OutcomeFiles;
+use super::op::Op;
+use super::open_error::{Damage, OpenCause};
+use super::shared::{Hot, Shared, Slot};
+use super::space::Space;
+use crate::clock::SharedClock;
+use crate::config::{Durability, StoreConfig};
+use crate::shared_map::SharedMap;
+use crate::task::{OwnerKey, Task};
+
+/// What opening makes.
+pub(super) struct Parts {
+    pub(super) shared: Arc<Shared>,
+    pub(super) committer: Committer,
+    pub(super) ops: mpsc::Sender<Op>,
+    pub(super) left_open: Vec<Committed<Task>>,
+}
+
+/// What `meta` says.
+struct Description {
+    epoch: u64,
+    counts: Counts,
+    key: OwnerKey,
+}
+
+const MAGIC: [u8; 16] = *b"raincheck tasks\n";
+
+/// Operations that may wait for the committer.
+const WAITING: usize = 1024;
+
+/// Bytes of outcomes that are kept at hand.
+const OUTCOME_CACHE: usize = 4 << 20;
+
+/// Opens or creates the store. Blocks.
+pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, OpenCause> {
+    let (directory, marker) = Directory::take(&config.path)?;
+    if marker.state == MarkerState::Closed {
+        // Before sled may make its file shorter: the length in the marker is of the closed store only.
+        directory.write_marker(Marker { state: MarkerState::Open, bytes: 0, ..marker })?;
+    }
+    let engine = Engine::open(directory.path(), config.cache_bytes)?;
+    let mut found = match marker.state {
+        MarkerState::Creating => describe(&engine)?,
+        MarkerState::Open | MarkerState::Closed => recall(&engine, marker, config.durability)?,
+    };
+    check_durability(&engine, &mut found, config.durability)?;
+    directory.settle_files()?;
+    let commits = found.counts.commits;
+    directory.write_marker(Marker { state: MarkerState::Open, commits, bytes: 0 })?;
+
+    let hot = SharedMap::default();
+    let mut left_open = Vec::new();
+    for task in engine.active()? {
+        let task = Committed::new(Arc::new(task));
+        hot.insert(task.id, Hot::Committed(task.clone()));
+        left_open.push(task);
+    }
+    let shared = Arc::new(Shared {
+        engine: std::sync::RwLock::new(Slot::Open(engine)),
+        hot,
+        cache: OutcomeCache::new(OUTCOME_CACHE),
+        files: OutcomeFiles::new(directory.path()),
+        space: Space::new(directory.path(), config.min_free_bytes),
+        key: found.key,
+        clock,
+        max_tasks: config.max_tasks,
+        sooner: Notify::new(),
+        next_sweep: AtomicU64::new(u64::MAX),
+    });
+    let (ops, inbox) = mpsc::channel(WAITING);
+    let committer = Committer {
+        shared: Arc::clone(&shared),
+        inbox,
+        directory,
+        cache_bytes: config.cache_bytes,
+        counts: found.counts,
+        doubtful: Vec::new(),
+    };
+    Ok(Parts { shared, committer, ops, left_open })
+}
+
+/// Describes a new store.
+fn describe(engine: &Engine) -> Result<Description, OpenCause> {
+    let key: [u8; 32] = rand::random();
+    let mut writes = Writes::default();
+    let put = [
+        writes.put_meta("magic", &MAGIC),
+        writes.put_meta("layout", &LAYOUT.to_be_bytes()),
+        writes.put_meta("owner-key", &key),
+    ];
+    if put.iter().any(Result::is_err) {
+        return Err(OpenCause::Corrupt(Damage::Meta));
+    }
+    engine.commit(&writes)?;
+    Ok(Description { epoch: 0, counts: Counts::default(), key: OwnerKey::from_bytes(key) })
+}
+
+/// Reads the description of a store that was made before, and whether all that was durable is there.
+fn recall(engine: &Engine, marker: Marker, durability: Durability) -> Result<Description, OpenCause> {
+    let missing = || OpenCause::Corrupt(Damage::Meta);
+    if engine.meta("magic")? != Some(MAGIC) {
+        return Err(missing());
+    }
+    let layout = u32::from_be_bytes(engine.meta("layout")?.ok_or_else(missing)?);
+    if layout > LAYOUT {
+        return Err(OpenCause::Newer { found: layout, known: LAYOUT });
+    }
+    let key = OwnerKey::from_bytes(engine.meta("owner-key")?.ok_or_else(missing)?);
+    let epoch = u64::from_be_bytes(engine.meta("epoch")?.ok_or_else(missing)?);
+    let counts = Counts::read(engine.meta(COUNTS)?.ok_or_else(missing)?);
+    if counts.commits < marker.commits {
+        let lost = Damage::Lost { found: counts.commits, expected: marker.commits };
+        match durability {
+            Durability::Power => return Err(OpenCause::Corrupt(lost)),
+            // That is what the user chose: a power cut may take the last writes.
+            Durability::Process => tracing::warn!(%lost, "the store lost acknowledged writes"),
+        }
+    }
+    Ok(Description { epoch, counts, key })
+}
+
+/// Begins a new boot epoch: one write, whose flush must reach the disk.
+fn check_durability(engine: &Engine, found: &mut Description, durability: Durability) -> Result<(), OpenCause> {
+    found.epoch += 1;
+    found.counts.commits += 1;
+    let mut writes = Writes::default();
+    let put = [writes.put_meta("epoch", &found.epoch.to_be_bytes()), writes.put_meta(COUNTS, &found.counts.bytes())];
+    if put.iter().any(Result::is_err) {
+        return Err(OpenCause::Corrupt(Damage::Meta));
+    }
+    let before = durable_flushes();
+    engine.commit(&writes)?;
+    let is_durable = durable_flushes() > before || !cfg!(target_os = "linux");
+    match durability {
+        Durability::Power if !is_durable => Err(OpenCause::NotDurable),
+        Durability::Power | Durability::Process => Ok(()),
+    }
+}

@@ -1,0 +1,146 @@
+//! How tasks end: what is kept of it, where, and how it is read again.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::codec::shortened;
+use super::files::FileName;
+use super::op::Outcome;
+use super::shared::Shared;
+use super::{ChangeError, CommitError, ReadError, Store};
+use crate::protocol::{Failure, Json, RpcError};
+use crate::task::{Cause, Change, Refusal, State, Stored, Task, TaskId};
+
+/// How a task ends.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// With the server's result.
+    Completed(Json),
+    /// With the server's JSON-RPC error, kept word for word.
+    ServerError(RpcError),
+    /// With a failure of ours.
+    Failed(Failure),
+    /// Its owner stopped it.
+    Cancelled,
+}
+
+/// An ending whose text is in its place, except for the record.
+pub(super) struct Prepared {
+    pub(super) change: Change,
+    pub(super) outcome: Outcome,
+}
+
+/// Outcomes up to this size go into the database.
+const INLINE: usize = 3 << 10;
+
+/// Bytes of a server's message that are kept in the record, for `statusMessage`; all of it is in the error object.
+const SUMMARY: usize = 512;
+
+impl Prepared {
+    /// The file that holds the text.
+    pub(super) fn file(&self) -> Option<FileName> {
+        match &self.outcome {
+            Outcome::File(file) => Some(file.name()),
+            Outcome::None | Outcome::Inline(_) => None,
+        }
+    }
+}
+
+impl Store {
+    /// Puts the text of an ending in its place. A file is durable before its record names it.
+    pub(super) async fn prepare(&self, id: TaskId, ending: Ending) -> Result<Prepared, ChangeError> {
+        match ending {
+            Ending::Completed(result) => {
+                let (result, outcome) = self.put(id, result).await?;
+                Ok(Prepared { change: Change::Complete(result), outcome })
+            }
+            Ending::ServerError(error) => {
+                let message: String = error.message().chars().take(SUMMARY / 4).collect();
+                let code = error.code();
+                let (error, outcome) = self.put(id, error.raw().clone()).await?;
+                Ok(Prepared { change: Change::Fail(Cause::Server { code, message, error }), outcome })
+            }
+            Ending::Failed(mut failure) => {
+                failure.message = shortened(failure.message);
+                Ok(Prepared { change: Change::Fail(Cause::Ours(failure)), outcome: Outcome::None })
+            }
+            Ending::Cancelled => Ok(Prepared { change: Change::Cancel, outcome: Outcome::None }),
+        }
+    }
+
+    async fn put(&self, id: TaskId, text: Json) -> Result<(Stored, Outcome), ChangeError> {
+        if text.len() <= INLINE {
+            let stored = Stored { len: text.len() as u64, checksum: crc32fast::hash(text.bytes()), file: None };
+            return Ok((stored, Outcome::Inline(text)));
+        }
+        // A task that has ended keeps its outcome; no need to write the large text first.
+        match self.inner.shared.find(&id).map_err(CommitError::failed)? {
+            None => return Err(ChangeError::Unknown),
+            Some(task) if task.state.is_terminal() => return Err(ChangeError::Refused(Refusal::Ended, task)),
+            Some(_) => {}
+        }
+        let shared = Arc::clone(&self.inner.shared);
+        let write = move || {
+            let file = shared.files.reserve(id);
+            let checksum = crc32fast::hash(text.bytes());
+            shared.files.write(file.name(), text.bytes())?;
+            let stored = Stored { len: text.len() as u64, checksum, file: Some(file.name().revision) };
+            Ok::<_, io::Error>((stored, Outcome::File(file)))
+        };
+        let written = tokio::task::spawn_blocking(write).await;
+        Ok(written.map_err(CommitError::failed)?.map_err(CommitError::failed)?)
+    }
+}
+
+/// Reads the outcome of a task and checks that it is what was written.
+pub(super) async fn read(shared: &Arc<Shared>, task: &Task) -> Result<Json, ReadError> {
+    let stored = stored_outcome(task).ok_or(ReadError::NoOutcome)?;
+    if let Some(outcome) = shared.cache.get(&task.id) {
+        return Ok(outcome);
+    }
+    let outcome = match outcome_file(task) {
+        None => {
+            let id = task.id;
+            checked(shared.read(|engine| engine.result(&id))?.ok_or(ReadError::NoOutcome)?, stored)?
+        }
+        Some(name) => {
+            let shared = Arc::clone(shared);
+            let read = move || {
+                let text = shared.files.read(name, stored).map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => ReadError::NoOutcome,
+                    io::ErrorKind::InvalidData => ReadError::Damaged,
+                    _ => ReadError::Io(error),
+                })?;
+                checked(text, stored)
+            };
+            tokio::task::spawn_blocking(read).await.map_err(|error| ReadError::Io(io::Error::other(error)))??
+        }
+    };
+    shared.cache.put(task.id, &outcome);
+    Ok(outcome)
+}
+
+fn checked(text: Vec<u8>, stored: Stored) -> Result<Json, ReadError> {
+    if text.len() as u64 != stored.len || crc32fast::hash(&text) != stored.checksum {
+        return Err(ReadError::Damaged);
+    }
+    Json::parse(Bytes::from(text)).map_err(|_| ReadError::Damaged)
+}
+
+/// Where the text of a task's outcome is.
+fn stored_outcome(task: &Task) -> Option<Stored> {
+    match &task.state {
+        State::Completed { result: stored } | State::Failed { cause: Cause::Server { error: stored, .. } } => {
+            Some(*stored)
+        }
+        State::Queued | State::Running { .. } | State::Failed { cause: Cause::Ours(_) } | State::Cancelled => None,
+    }
+}
+
+/// The file of a task's outcome, if it has one.
+pub(super) fn outcome_file(task: &Task) -> Option<FileName> {
+    let revision = stored_outcome(task)?.file?;
+    Some(FileName { id: task.id, revision })
+}

@@ -1,0 +1,29 @@
+//! Panics of sled that are caught and reported as errors print nothing of their own.
+
+use std::cell::Cell;
+use std::panic;
+use std::sync::Once;
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+static HOOK: Once = Once::new();
+
+/// Runs `work`; a panic on this thread meanwhile is not printed. `work` must catch it.
+pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    HOOK.call_once(|| {
+        let loud = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if QUIET.get() {
+                tracing::debug!(panic = %info, "the database panicked");
+            } else {
+                loud(info);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let done = work();
+    QUIET.set(before);
+    done
+}

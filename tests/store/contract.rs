@@ -1,0 +1,227 @@
+//! The contract that every engine has to keep.
+
+use std::time::Duration;
+
+use raincheck::protocol::{Failure, Reason, RpcError};
+use raincheck::store::{ChangeError, CommitError, Ending, Health};
+use raincheck::task::{Cause, Expiry, Refusal, State, TaskId};
+
+use crate::support::{START, TestStore, expiry, json};
+
+#[tokio::test]
+async fn a_task_goes_from_queued_over_running_to_completed() {
+    let test = TestStore::new();
+    let created = test.store.create(test.queued(Expiry::Never)).await.unwrap();
+    assert_eq!(created.state, State::Queued);
+    let started = test.store.start(&created.id).await.unwrap();
+    assert_eq!(started.state, State::Running { started: START });
+    let settled = test.store.settle(&created.id, Ending::Completed(json(r#"{"n": 1E2}"#))).await.unwrap();
+    assert_eq!(settled.state.status(), "completed");
+    let read = test.store.get(&test.owner(), &created.id).await.unwrap().unwrap();
+    assert_eq!(*read, *settled);
+    assert_eq!(test.store.outcome(&read).await.unwrap().as_str(), r#"{"n": 1E2}"#);
+}
+
+#[tokio::test]
+async fn every_ending_is_read_back_after_a_restart() {
+    let test = TestStore::new();
+    let error = RpcError::from_server(json(r#"{"code":-32002,"message":"no such row","data":{"row":7}}"#)).unwrap();
+    let failure = Failure::outcome_unknown("the server ended");
+    let endings = [
+        Ending::Completed(json("[]")),
+        Ending::ServerError(error.clone()),
+        Ending::Failed(failure.clone()),
+        Ending::Cancelled,
+    ];
+    let mut ids = Vec::new();
+    for ending in endings {
+        let id = test.run(expiry(60, 30)).await;
+        test.store.settle(&id, ending).await.unwrap();
+        ids.push(id);
+    }
+    let test = test.reopened().await;
+    assert!(test.left_open.is_empty());
+    let mut tasks = Vec::new();
+    for id in &ids {
+        tasks.push(test.store.get(&test.owner(), id).await.unwrap().unwrap());
+    }
+    let statuses: Vec<_> = tasks.iter().map(|task| task.state.status()).collect();
+    assert_eq!(statuses, ["completed", "failed", "failed", "cancelled"]);
+    assert_eq!(test.store.outcome(&tasks[0]).await.unwrap().as_str(), "[]");
+    assert_eq!(test.store.outcome(&tasks[1]).await.unwrap(), *error.raw());
+    assert_eq!(tasks[2].state, State::Failed { cause: Cause::Ours(failure) });
+    assert!(test.store.outcome(&tasks[3]).await.is_err());
+}
+
+#[tokio::test]
+async fn tasks_that_had_not_ended_are_left_open_at_the_next_start() {
+    let test = TestStore::new();
+    let queued = test.store.create(test.queued(expiry(60, 30))).await.unwrap();
+    let running = test.run(expiry(60, 30)).await;
+    let ended = test.run(expiry(60, 30)).await;
+    test.store.settle(&ended, Ending::Cancelled).await.unwrap();
+    let test = test.reopened().await;
+    let mut left: Vec<_> = test.left_open.iter().map(|task| (task.id, task.state.clone())).collect();
+    left.sort_by_key(|(id, _)| *id);
+    let mut expected = vec![(queued.id, State::Queued), (running, State::Running { started: START })];
+    expected.sort_by_key(|(id, _)| *id);
+    assert_eq!(left, expected);
+    test.store.settle(&running, Ending::Failed(Failure::outcome_unknown("restart"))).await.unwrap();
+    assert_eq!(test.status(&running).await, Some("failed"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_racing_endings_exactly_one_wins_and_the_others_are_told_which() {
+    let test = TestStore::new();
+    for _ in 0..20 {
+        let id = test.run(Expiry::Never).await;
+        let mut racers = tokio::task::JoinSet::new();
+        for racer in 0..16 {
+            let store = test.store.clone();
+            racers.spawn(async move {
+                let large = "x".repeat(if racer % 4 == 0 { 5000 } else { 5 });
+                let ending = match racer % 2 {
+                    0 => Ending::Completed(json(&format!(r#"["{racer} {large}"]"#))),
+                    _ => Ending::Cancelled,
+                };
+                store.settle(&id, ending).await
+            });
+        }
+        let mut winners = Vec::new();
+        let mut losers = Vec::new();
+        while let Some(done) = racers.join_next().await {
+            match done.unwrap() {
+                Ok(task) => winners.push(task),
+                Err(ChangeError::Refused(Refusal::Ended, task)) => losers.push(task),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(winners.len(), 1);
+        assert!(losers.iter().all(|task| **task == *winners[0]));
+        let read = test.store.get(&test.owner(), &id).await.unwrap().unwrap();
+        assert_eq!(*read, *winners[0]);
+        if read.state.status() == "completed" {
+            test.store.outcome(&read).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_the_state_does_not_allow_is_refused_with_the_task_as_it_is() {
+    let test = TestStore::new();
+    let queued = test.store.create(test.queued(Expiry::Never)).await.unwrap().id;
+    let error = test.store.settle(&queued, Ending::Completed(json("1"))).await.unwrap_err();
+    assert!(matches!(error, ChangeError::Refused(Refusal::NotStarted, task) if task.state == State::Queued));
+    test.store.start(&queued).await.unwrap();
+    let error = test.store.start(&queued).await.unwrap_err();
+    assert!(matches!(error, ChangeError::Refused(Refusal::Running, _)));
+    let unknown = TaskId::generate(START);
+    assert!(matches!(test.store.start(&unknown).await, Err(ChangeError::Unknown)));
+    assert!(matches!(test.store.settle(&unknown, Ending::Cancelled).await, Err(ChangeError::Unknown)));
+    let large = json(&format!("[{:5000}]", 1));
+    assert!(matches!(test.store.settle(&unknown, Ending::Completed(large)).await, Err(ChangeError::Unknown)));
+}
+
+#[tokio::test]
+async fn foreign_unknown_and_expired_read_alike() {
+    let test = TestStore::new();
+    let running = test.run(expiry(60, 30)).await;
+    let ended = test.run(expiry(60, 30)).await;
+    test.store.settle(&ended, Ending::Completed(json("1"))).await.unwrap();
+    for id in [&running, &ended] {
+        assert!(test.status(id).await.is_some());
+        assert!(test.store.get(&test.other_owner(), id).await.unwrap().is_none());
+    }
+    assert!(test.store.get(&test.owner(), &TaskId::generate(START)).await.unwrap().is_none());
+    test.clock.advance(Duration::from_millis(59_999));
+    assert_eq!(test.status(&ended).await, Some("completed"));
+    test.clock.advance(Duration::from_millis(1));
+    assert_eq!(test.status(&ended).await, None, "expired, though not purged yet");
+    assert_eq!(test.status(&running).await, Some("working"), "a running task never expires");
+}
+
+#[tokio::test]
+async fn owners_are_the_same_after_a_restart_and_differ_between_stores() {
+    let test = TestStore::new();
+    let before = test.owner();
+    let test = test.reopened().await;
+    assert_eq!(before, test.owner());
+    assert_ne!(before, TestStore::new().owner());
+}
+
+#[tokio::test]
+async fn a_store_takes_no_more_tasks_than_it_may() {
+    let test = TestStore::configured(|config| config.max_tasks = 2);
+    let first = test.run(expiry(60, 30)).await;
+    test.run(expiry(60, 30)).await;
+    let error = test.store.create(test.running(Expiry::Never)).await.unwrap_err();
+    assert!(matches!(error, CommitError::Full { max: 2 }), "{error}");
+    assert_eq!(error.to_failure().reason, Reason::Store);
+    test.store.settle(&first, Ending::Cancelled).await.unwrap();
+    test.clock.advance(Duration::from_secs(61));
+    assert_eq!(test.store.sweep().await.unwrap().purged, 1);
+    test.run(Expiry::Never).await;
+}
+
+#[tokio::test]
+async fn low_space_refuses_new_tasks_but_still_lets_old_ones_end() {
+    let test = TestStore::new();
+    let id = test.run(Expiry::Never).await;
+    test.jobs.stop();
+    test.store.close().await;
+    let mut config = crate::support::config(&test.directory.path().join("store"));
+    config.min_free_bytes = Some(u64::MAX);
+    let opened = raincheck::store::Store::open(&config, test.clock.clone(), &test.jobs).unwrap();
+    assert!(matches!(opened.store.health(), Health::LowSpace(_)));
+    let error = opened.store.create(test.running(Expiry::Never)).await.unwrap_err();
+    assert!(matches!(error, CommitError::LowSpace(_)), "{error}");
+    opened.store.settle(&id, Ending::Cancelled).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_record_that_is_too_large_is_refused_and_leaves_nothing() {
+    let test = TestStore::new();
+    let mut task = test.running(Expiry::Never);
+    task.tool = "t".repeat(4000);
+    let error = test.store.create(task.clone()).await.unwrap_err();
+    assert!(matches!(error, CommitError::TooLarge { .. }), "{error}");
+    assert_eq!(test.status(&task.id).await, None);
+    let test = test.reopened().await;
+    assert!(test.left_open.is_empty());
+}
+
+#[tokio::test]
+async fn the_longest_message_of_an_ending_still_fits() {
+    let test = TestStore::new();
+    let mut task = test.running(Expiry::Never);
+    task.tool = "t".repeat(2600);
+    let id = test.store.create(task.clone()).await.unwrap().id;
+    let long = "é".repeat(100_000);
+    test.store.settle(&id, Ending::Failed(Failure::outcome_unknown(&long))).await.unwrap();
+    let other = Task { id: TaskId::generate(START), ..task };
+    let id = test.store.create(other).await.unwrap().id;
+    let ended = test.store.settle(&id, Ending::ServerError(RpcError::new(-1, "€".repeat(100_000)))).await.unwrap();
+    assert_eq!(test.store.outcome(&ended).await.unwrap(), *RpcError::new(-1, "€".repeat(100_000)).raw());
+}
+
+#[tokio::test]
+async fn a_task_is_never_made_twice() {
+    let test = TestStore::new();
+    let task = test.running(Expiry::Never);
+    test.store.create(task.clone()).await.unwrap();
+    assert!(matches!(test.store.create(task).await, Err(CommitError::Exists)));
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so() {
+    let test = TestStore::new();
+    let id = test.run(Expiry::Never).await;
+    test.store.close().await;
+    assert!(matches!(test.store.health(), Health::Closed));
+    assert!(matches!(test.store.create(test.running(Expiry::Never)).await, Err(CommitError::Closed)));
+    let settled = test.store.settle(&id, Ending::Cancelled).await;
+    assert!(matches!(settled, Err(ChangeError::Commit(CommitError::Closed))));
+    test.store.close().await;
+}
+
+use raincheck::task::Task;

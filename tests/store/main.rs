@@ -1,0 +1,13 @@
+//! The store: its contract, how it opens, and what it keeps when its process is killed.
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+#[path = "../../src/durable_sync.rs"]
+mod durable_sync;
+
+mod contract;
+mod crash;
+mod kill;
+mod opening;
+mod outcomes;
+mod support;
+mod sweeping;

@@ -1,0 +1,154 @@
+//! The store while the disk is slow or fails: its flush is held back or refused here, in place of the real one.
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod faulty_sync;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use raincheck::clock::{Clock, SystemClock};
+use raincheck::config::{Durability, StoreConfig};
+use raincheck::jobs::Jobs;
+use raincheck::protocol::{Json, Principal, Reason};
+use raincheck::store::{ChangeError, CommitError, Ending, Health, Opened, ReadError, Store};
+use raincheck::task::{Expiry, State, Task, TaskId};
+use tempfile::TempDir;
+
+use faulty_sync::Fault;
+
+fn open(directory: &TempDir) -> Opened {
+    let config = StoreConfig {
+        path: directory.path().join("store"),
+        durability: Durability::Power,
+        cache_bytes: 8 << 20,
+        min_free_bytes: Some(0),
+        max_tasks: 1000,
+    };
+    Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap()
+}
+
+fn running(store: &Store) -> Task {
+    let now = SystemClock.now();
+    let owner = store.owner(&Principal::Local);
+    let task = Task::queued(TaskId::generate(now), owner, "s".to_owned(), "t".to_owned(), now, Expiry::Never);
+    Task { state: State::Running { started: now }, ..task }
+}
+
+fn json(text: &str) -> Json {
+    Json::parse(Bytes::from(text.to_owned())).unwrap()
+}
+
+async fn status(store: &Store, id: &TaskId) -> Option<&'static str> {
+    let owner = store.owner(&Principal::Local);
+    store.get(&owner, id).await.unwrap().map(|task| task.state.status())
+}
+
+/// Polls until `done`; the store gives no sign when it has opened itself again.
+async fn eventually(mut done: impl AsyncFnMut() -> bool) {
+    let polling = async {
+        while !done().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), polling).await.unwrap();
+}
+
+/// All faults are of one process, so one test after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_store_on_a_bad_disk_shows_nothing_that_is_not_durable() {
+    nothing_is_visible_before_it_is_durable().await;
+    a_failed_commit_leaves_nothing_and_the_store_mends_itself().await;
+    a_flush_that_reaches_nothing_is_noticed_at_the_start();
+}
+
+async fn nothing_is_visible_before_it_is_durable() {
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { store, .. } = open(&directory);
+    let old = store.create(running(&store)).await.unwrap().id;
+
+    let fault = Fault::hold();
+    let task = running(&store);
+    let new = task.id;
+    let creating = tokio::spawn({
+        let store = store.clone();
+        async move { store.create(task).await }
+    });
+    Fault::reached().await;
+    // sled itself shows the write by now.
+    assert_eq!(status(&store, &new).await, None, "a task was visible before it was durable");
+    assert!(!creating.is_finished(), "a creation was answered before it was durable");
+    fault.release();
+    creating.await.unwrap().unwrap();
+    assert_eq!(status(&store, &new).await, Some("working"));
+
+    let fault = Fault::hold();
+    let settling = tokio::spawn({
+        let store = store.clone();
+        async move { store.settle(&old, Ending::Completed(json("1"))).await }
+    });
+    Fault::reached().await;
+    assert_eq!(status(&store, &old).await, Some("working"), "an end was visible before it was durable");
+    assert!(!settling.is_finished(), "an end was answered before it was durable");
+    fault.release();
+    settling.await.unwrap().unwrap();
+    assert_eq!(status(&store, &old).await, Some("completed"));
+    store.close().await;
+}
+
+async fn a_failed_commit_leaves_nothing_and_the_store_mends_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { store, .. } = open(&directory);
+    let kept = store.create(running(&store)).await.unwrap().id;
+    let ended = store.create(running(&store)).await.unwrap().id;
+    let ended_task = store.settle(&ended, Ending::Completed(json("1"))).await.unwrap();
+
+    let fault = Fault::refuse();
+    let refused = running(&store);
+    let error = store.create(refused.clone()).await.unwrap_err();
+    assert!(matches!(error, CommitError::Failed(_)), "{error}");
+    assert_eq!(error.to_failure().reason, Reason::Store);
+    assert!(!error.to_string().contains('\n'));
+    assert!(matches!(store.health(), Health::Failed(_)), "whoever is told of the failure sees it in the health");
+    // Open tasks are still known, ended ones cannot be read, and nothing can be written.
+    assert_eq!(status(&store, &kept).await, Some("working"));
+    assert!(!matches!(store.get(&store.owner(&Principal::Local), &refused.id).await, Ok(Some(_))));
+    let owner = store.owner(&Principal::Local);
+    assert!(matches!(store.get(&owner, &ended).await, Err(ReadError::Failed(_))));
+    let settled = store.settle(&kept, Ending::Cancelled).await;
+    assert!(matches!(settled, Err(ChangeError::Commit(CommitError::Failed(_)))));
+    fault.release();
+
+    eventually(async || matches!(store.health(), Health::Ready)).await;
+    assert_eq!(status(&store, &refused.id).await, None, "what was refused must not be there");
+    assert_eq!(status(&store, &kept).await, Some("working"));
+    assert_eq!(store.outcome(&ended_task).await.unwrap().as_str(), "1");
+    store.settle(&kept, Ending::Completed(json("2"))).await.unwrap();
+    let more = store.create(running(&store)).await.unwrap().id;
+    store.close().await;
+
+    let Opened { store, left_open } = open(&directory);
+    let left: Vec<_> = left_open.iter().map(|task| task.id).collect();
+    assert_eq!(left, [more]);
+    assert_eq!(status(&store, &kept).await, Some("completed"));
+    assert_eq!(status(&store, &refused.id).await, None);
+    store.close().await;
+}
+
+fn a_flush_that_reaches_nothing_is_noticed_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = StoreConfig {
+        path: directory.path().join("store"),
+        durability: Durability::Power,
+        cache_bytes: 8 << 20,
+        min_free_bytes: Some(0),
+        max_tasks: 1000,
+    };
+    let fault = Fault::uncounted();
+    let error = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap_err();
+    assert_eq!(error.exit_code(), 77);
+    assert!(error.to_string().contains("durability = \"process\""), "{error}");
+    let config = StoreConfig { durability: Durability::Process, ..config };
+    Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
+    fault.release();
+}
