@@ -9,7 +9,7 @@
 //! So the binary defines a symbol of the same name, which wins over libc's when it is linked, and does a
 //! real `fdatasync`: sled's own order of writes becomes durable (76 of 76 cuts lost nothing).
 //! A change of sled or of the linker could undo that without a word. Therefore each call is counted,
-//! and a store refuses to open if its first flush was not (`store::OpenError::NotDurable`).
+//! and a store refuses to open if its first flush was not (`store::OpenCause::NotDurable`).
 
 #[cfg(target_os = "linux")]
 use std::ffi::{c_int, c_uint};

@@ -30,6 +30,7 @@ Exit codes:
   0        all went well
   1        something failed: the tool, the server, the network
   64       the command line or the configuration is wrong
+  69       the listener: the address is taken
   70 - 79  the store: held by another process, of a newer version, corrupt, full
   130      interrupted by Ctrl-C";
 

@@ -9,7 +9,6 @@ use super::op::{Answer, Op, Outcome, Purged};
 use super::shared::{Hot, Shared};
 use super::{ChangeError, CommitError, Committed};
 use crate::clock::Timestamp;
-use crate::protocol::Json;
 use crate::task::{Change, Refusal, Task, TaskId};
 
 /// Counts that are kept in `meta`.
@@ -32,7 +31,6 @@ pub(super) struct Batch<'a> {
     next: HashMap<TaskId, Arc<Task>>,
     /// Tasks that are made here.
     created: Vec<TaskId>,
-    outcomes: Vec<(TaskId, Json)>,
     purged: Vec<TaskId>,
     answers: Vec<Pending>,
 }
@@ -70,7 +68,6 @@ impl<'a> Batch<'a> {
             counts: Counts { commits: counts.commits + 1, ..counts },
             next: HashMap::new(),
             created: Vec::new(),
-            outcomes: Vec::new(),
             purged: Vec::new(),
             answers: Vec::new(),
         }
@@ -136,7 +133,6 @@ impl<'a> Batch<'a> {
         };
         if let Outcome::Inline(text) = outcome {
             self.writes.put_result(id, text.bytes()).map_err(CommitError::from)?;
-            self.outcomes.push((*id, text.clone()));
         }
         self.put(&task)?;
         Ok(Ok(self.will_be(task)))
@@ -223,10 +219,7 @@ impl<'a> Batch<'a> {
     }
 
     fn publish(self) {
-        let Self { shared, next, outcomes, purged, answers, .. } = self;
-        for (id, outcome) in &outcomes {
-            shared.cache.put(*id, outcome);
-        }
+        let Self { shared, next, purged, answers, .. } = self;
         for (id, task) in next {
             if task.state.is_terminal() {
                 shared.hot.remove(&id);

@@ -1,4 +1,7 @@
-//! Outcomes that were just written or read, since a client fetches one soon, and sometimes twice.
+//! Outcomes that were read a moment ago, since clients often fetch one more than once.
+//!
+//! Only texts that were read from the disk come in here: one that a server has just sent may be a small part of a large
+//! buffer, which the cache would keep alive without counting it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -56,8 +56,9 @@ impl Directory {
         // Looked at before the lock is made, so that nothing is ever put into a foreign directory.
         read_marker(path)?;
         let lock = take_lock(&path.join(LOCK))?;
-        fs::set_permissions(path, Permissions::from_mode(0o700))?;
-        let directory = Self { path: path.to_owned(), _lock: lock };
+        restrict(path, 0o700);
+        // Absolute, since the store may be opened again after the process went elsewhere.
+        let directory = Self { path: std::path::absolute(path)?, _lock: lock };
         if is_new && let Some(parent) = path.parent() {
             sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
         }
@@ -128,7 +129,7 @@ impl Directory {
             let entry = entry?;
             if entry.file_type()?.is_file() {
                 let file = File::open(entry.path())?;
-                file.set_permissions(Permissions::from_mode(0o600))?;
+                restrict(&entry.path(), 0o600);
                 file.sync_all()?;
             }
         }
@@ -215,6 +216,19 @@ fn take_lock(path: &Path) -> Result<File, OpenCause> {
     file.set_len(0)?;
     file.write_all(format!("{}\n", std::process::id()).as_bytes())?;
     Ok(file)
+}
+
+/// Takes permissions away that others have. Whoever mounted the directory for us may own it and not want that.
+fn restrict(path: &Path, mode: u32) {
+    let restricted = fs::metadata(path).and_then(|found| {
+        if found.permissions().mode() & 0o777 & !mode == 0 {
+            return Ok(());
+        }
+        fs::set_permissions(path, Permissions::from_mode(mode))
+    });
+    if let Err(error) = restricted {
+        tracing::warn!(path = %path.display(), %error, "others may be able to read the store: its permissions could not be set");
+    }
 }
 
 /// Makes the names in a directory durable.

@@ -48,6 +48,10 @@ const OUTCOME_CACHE: usize = 4 << 20;
 /// Opens or creates the store. Blocks.
 pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, OpenCause> {
     let (directory, marker) = Directory::take(&config.path)?;
+    if marker.state == MarkerState::Closed {
+        // Before sled may make its file shorter: the length in the marker is of the closed store only.
+        directory.write_marker(Marker { state: MarkerState::Open, bytes: 0, ..marker })?;
+    }
     let engine = Engine::open(directory.path(), config.cache_bytes)?;
     let mut found = match marker.state {
         MarkerState::Creating => describe(&engine)?,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::op::{Answer, Op};
 use super::shared::{Hot, Shared};
-use super::{CommitError, Store, StoreFailed, StoreInner};
+use super::{CommitError, ReadError, Store, StoreFailed, StoreInner};
 use crate::clock::Timestamp;
 use crate::jobs::Jobs;
 use crate::task::{Expiry, Task};
@@ -91,7 +91,10 @@ impl Store {
     pub async fn sweep(&self) -> Result<Swept, CommitError> {
         let mut swept = Swept { extended: self.extend().await?, ..Swept::default() };
         loop {
-            let keys = self.inner.shared.expired(CHUNK).map_err(CommitError::failed)?;
+            let keys = self.inner.shared.expired(CHUNK).map_err(|error| match error {
+                ReadError::Closed => CommitError::Closed,
+                other => CommitError::failed(other),
+            })?;
             if keys.is_empty() {
                 return Ok(swept);
             }
