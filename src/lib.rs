@@ -7,20 +7,21 @@
 //!
 //! | rank | module | what is there |
 //! |---|---|---|
-//! | 0 | [`protocol`] | JSON-RPC, methods, capabilities, headers, SSE: the wire, no I/O |
-//! | 0 | [`config`] | the configuration, typed twice: as written, as run |
 //! | 0 | [`clock`] | the one clock for what is stored |
 //! | 0 | [`jobs`] | spawned jobs that have an owner |
 //! | 0 | [`shared_map`] | the one concurrent map |
 //! | 0 | [`telemetry`] | logs |
-//! | 1 | [`task`] | id, owner, state, record, expiry: the domain |
-//! | 2 | [`store`] | durable tasks in sled |
-//! | 2 | [`policy`] | what the config says of one tool |
-//! | 3 | [`runner`] | a call raced against its threshold, live runs, settling, deadlines, cancel |
-//! | 4 | [`tasks`] | the tower layer |
-//! | 4 | [`upstream`] | stdio and HTTP clients of the servers behind |
-//! | 5 | [`front`] | the HTTP server for the clients in front |
-//! | 6 | [`app`], [`cli`] | composition root; operator commands |
+//! | 1 | [`protocol`] | JSON-RPC, methods, capabilities, headers, SSE: the wire, no I/O |
+//! | 1 | [`config`] | the configuration, typed twice: as written, as run |
+//! | 2 | [`task`] | id, owner, state, record, expiry: the domain |
+//! | 3 | [`store`] | durable tasks in sled |
+//! | 3 | [`policy`] | what the config says of one tool |
+//! | 4 | [`runner`] | a call raced against its threshold, live runs, settling, deadlines, cancel |
+//! | 5 | [`tasks`] | the tower layer |
+//! | 5 | [`upstream`] | stdio and HTTP clients of the servers behind |
+//! | 6 | [`front`] | the HTTP server for the clients in front |
+//! | 7 | [`app`] | composition root |
+//! | 8 | [`cli`] | operator commands |
 
 pub mod app;
 pub mod cli;

@@ -79,6 +79,11 @@ impl<K: Eq + Hash, V> SharedMap<K, V> {
         }
     }
 
+    /// Keeps the entries that `wanted` accepts. `wanted` must not touch this map.
+    pub fn retain(&self, mut wanted: impl FnMut(&K, &V) -> bool) {
+        self.inner.retain(|key, value| wanted(key, value));
+    }
+
     /// How many entries there are.
     pub fn len(&self) -> usize {
         self.inner.len()

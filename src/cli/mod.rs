@@ -1,1 +1,128 @@
-//! To be written.
+//! Operator commands: `serve`, `check`, `call`, `task` and `demo-server`.
+
+mod call;
+mod client;
+mod demo;
+mod serve;
+mod signals;
+mod task;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// How the process ends. 70 to 79 belong to the store.
+pub mod exit {
+    /// All went well.
+    pub const OK: u8 = 0;
+    /// Something failed: the tool, the server, the network.
+    pub const FAILURE: u8 = 1;
+    /// The command line or the configuration is wrong.
+    pub const USAGE: u8 = 64;
+    /// Ctrl-C.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+const CODES: &str = "\
+Exit codes:
+  0        all went well
+  1        something failed: the tool, the server, the network
+  64       the command line or the configuration is wrong
+  69       the listener: the address is taken
+  70 - 79  the store: held by another process, of a newer version, corrupt, full
+  130      interrupted by Ctrl-C";
+
+/// Gives existing MCP servers Tasks: call now, fetch later.
+#[derive(Debug, Parser)]
+#[command(name = "raincheck", version, after_help = CODES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the proxy
+    Serve(serve::Serve),
+    /// Check a configuration: report every fault, or show what it says
+    Check(serve::Check),
+    /// Call a tool of an MCP server, wait for its task, print the result
+    Call(call::Call),
+    /// List, read or cancel tasks whose handles `call` has kept
+    Task(task::Task),
+    /// A small synchronous MCP server on stdin and stdout, to try Raincheck with
+    DemoServer,
+}
+
+/// Reads the command line of this process and does what it says.
+pub fn main() -> ExitCode {
+    ExitCode::from(execute(std::env::args_os()))
+}
+
+fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no faults. Nothing can be done if the terminal is gone.
+            let _ = error.print();
+            return if error.use_stderr() { exit::USAGE } else { exit::OK };
+        }
+    };
+    match cli.command {
+        Command::Serve(serve) => serve.run(),
+        Command::Check(check) => check.run(),
+        Command::Call(call) => alone(call.run()),
+        Command::Task(task) => alone(task.run()),
+        Command::DemoServer => alone(demo::run()),
+    }
+}
+
+/// Runs a small command on this thread.
+fn alone(command: impl Future<Output = u8>) -> u8 {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let code = runtime.block_on(command);
+            // A read of stdin cannot be stopped; nobody waits for it.
+            runtime.shutdown_background();
+            code
+        }
+        Err(error) => {
+            terminal::complain(&format!("cannot start: {error}"));
+            exit::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn code(line: &str) -> u8 {
+        let arguments = line.split(' ').map(OsString::from);
+        execute(arguments)
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn usage_ends_with_64_and_help_with_0() {
+        for line in
+            ["raincheck", "raincheck no-such", "raincheck serve", "raincheck serve --config a -- b", "raincheck call"]
+        {
+            assert_eq!(code(line), exit::USAGE, "{line}");
+        }
+        assert_eq!(code("raincheck serve --config /no/such/file"), exit::USAGE);
+        assert_eq!(code("raincheck serve --url ftp://h/"), exit::USAGE);
+        assert_eq!(code("raincheck check --config /no/such/file"), exit::USAGE);
+        for line in ["raincheck --help", "raincheck --version", "raincheck help serve"] {
+            assert_eq!(code(line), exit::OK, "{line}");
+        }
+    }
+}

@@ -1,5 +1,162 @@
-//! The configuration, typed twice: as written (TOML, every field optional) and as run (complete, checked).
+//! The configuration, typed twice: as written (TOML, every key optional) and as run (complete, checked).
+//!
+//! A flag comes before a variable (`RAINCHECK_` + table + `_` + key, in capitals: `RAINCHECK_LISTEN_HTTP`), a
+//! variable before the file, the file before the default. Variables reach the plain settings of `[listen]`,
+//! `[store]`, `[owner]`, `[limits]`, `[log]`, `[shutdown]` and `[defaults]`; lists are separated by commas there.
+//! Relative paths count from the directory that the process runs in.
 
+mod environment;
+mod fault;
+mod greeting;
+mod owner;
+mod reader;
 mod run;
+mod secret;
+mod sections;
+mod server;
+mod setting;
+#[cfg(test)]
+mod tests;
+mod tool;
 
+use std::path::Path;
+
+use http::header::AUTHORIZATION;
+use toml::de::DeTable;
+
+use reader::{Reader, Section};
+
+pub use environment::Environment;
+pub use fault::{ConfigFaults, Fault};
 pub use run::*;
+
+/// Files of configuration are small; a larger one is a wrong path.
+const LARGEST: u64 = 4 << 20;
+
+/// The tables whose plain settings variables may override.
+const OVERRIDABLE: &[&str] = &["listen", "store", "owner", "limits", "log", "shutdown", "defaults"];
+
+/// Reads and checks a file.
+pub fn load(path: &Path, environment: &Environment) -> Result<Config, ConfigFaults> {
+    let shown = || path.display().to_string();
+    let size =
+        std::fs::metadata(path).map_err(|error| ConfigFaults::one(shown(), format!("cannot be read: {error}")))?;
+    if size.len() > LARGEST {
+        return Err(ConfigFaults::one(shown(), "is larger than 4 MiB, so it is hardly a configuration"));
+    }
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| ConfigFaults::one(shown(), format!("cannot be read: {error}")))?;
+    parse(&text, environment)
+}
+
+/// Reads and checks a text.
+pub fn parse(text: &str, environment: &Environment) -> Result<Config, ConfigFaults> {
+    let mut reader = Reader::new(text, environment);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        for error in errors {
+            let line = error.span().map(|span| reader.line_of(span.start));
+            reader.fault("syntax", line, error.message());
+        }
+        return reader.finish(None);
+    }
+    let config = read(&mut reader, table.get_ref());
+    reader.finish(Some(config))
+}
+
+impl Config {
+    /// The configuration for one server that is a child process: its program, then the arguments.
+    pub fn for_command(command: &[String], environment: &Environment) -> Result<Self, ConfigFaults> {
+        let command: Vec<_> = command.iter().map(|part| toml::Value::from(part.as_str())).collect();
+        for_one("command", &command.into(), environment)
+    }
+
+    /// The configuration for one server at a URL.
+    pub fn for_url(url: &str, environment: &Environment) -> Result<Self, ConfigFaults> {
+        for_one("url", &url.into(), environment)
+    }
+}
+
+impl OwnerConfig {
+    /// Whether Raincheck itself proves who callers are.
+    pub fn authenticates(&self) -> bool {
+        !self.tokens.is_empty() || matches!(self.from, OwnerSource::Header { .. })
+    }
+}
+
+/// The configuration that says no more than how one server is reached.
+fn for_one(key: &str, value: &toml::Value, environment: &Environment) -> Result<Config, ConfigFaults> {
+    parse(&format!("[[server]]\nname = \"server\"\n{key} = {value}\n"), environment).map_err(|ConfigFaults(faults)| {
+        // Nobody has seen this text, so its lines would only confuse.
+        ConfigFaults(faults.into_iter().map(|fault| Fault { line: None, ..fault }).collect())
+    })
+}
+
+fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
+    let mut root = Section::root(table);
+    let mut part = |reader: &mut Reader<'a>, key| root.table(reader, key);
+
+    let mut section = part(reader, "listen");
+    let listen = sections::listen(reader, &mut section);
+    section.finish(reader, &["stdio"]);
+
+    let mut section = part(reader, "store");
+    let store = sections::store(reader, &mut section);
+    section.finish(reader, &[]);
+
+    let mut section = part(reader, "owner");
+    let owner = owner::read(reader, &mut section);
+    section.finish(reader, &["jwt", "issuer", "audience"]);
+
+    let mut section = part(reader, "limits");
+    let limits = sections::limits(reader, &mut section);
+    section.finish(reader, &[]);
+
+    let mut section = part(reader, "log");
+    let log = sections::log(reader, &mut section);
+    section.finish(reader, &[]);
+
+    let mut section = part(reader, "shutdown");
+    let shutdown = sections::shutdown(reader, &mut section);
+    section.finish(reader, &[]);
+
+    let mut section = part(reader, "defaults");
+    let defaults = tool::policy(reader, &mut section, &ToolPolicy::default());
+    section.finish(reader, tool::LATER);
+
+    let written = root.tables(reader, "server");
+    let servers = server::read(reader, &mut root, written, owner.authenticates());
+    let written = root.tables(reader, "tool");
+    let tools = tool::rules(reader, written, &defaults, &servers);
+    root.finish(reader, &["admin", "metrics", "trace"]);
+    reader.unknown_variables(OVERRIDABLE);
+
+    let config = Config { listen, store, owner, limits, log, shutdown, servers, defaults, tools };
+    refuse_an_open_door(reader, &config);
+    config
+}
+
+/// A listener that others can reach must not let in whoever makes up a credential.
+///
+/// Loopback is open by design. Elsewhere callers must be proved by Raincheck (tokens, a gateway's header), or by
+/// every server behind, to which their `Authorization` goes; or the config says that anybody may come in.
+fn refuse_an_open_door(reader: &mut Reader<'_>, config: &Config) {
+    let address = config.listen.http;
+    if address.ip().is_loopback() || config.owner.authenticates() || config.owner.allow_anonymous {
+        return;
+    }
+    let trusting = config.servers.iter().find(|server| match &server.transport {
+        // An empty command stands for a server that was reported as incomplete.
+        Transport::Stdio { command, .. } => !command.is_empty(),
+        Transport::Http { forward, .. } => !forward.contains(&AUTHORIZATION),
+    });
+    if let Some(server) = trusting {
+        let message = format!(
+            "{address} can be reached from other machines, and nobody checks who calls: server \"{}\" does not get the \
+             caller's Authorization. List tokens ([[owner.token]]), or take the caller's name from a gateway \
+             (owner.from = \"header:NAME\"), or bind to 127.0.0.1, or let everybody in (owner.allow_anonymous = true)",
+            server.name
+        );
+        reader.fault("listen.http", None, message);
+    }
+}

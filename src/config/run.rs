@@ -9,6 +9,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 use url::Url;
 
+pub use crate::telemetry::LogFormat;
+
 /// Everything that a running proxy needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -136,13 +138,13 @@ pub struct Limits {
     pub read_timeout: Duration,
 }
 
-/// How logs look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogConfig {
-    /// One line of text each.
-    Text,
-    /// One JSON object each.
-    Json,
+/// What is logged, and how it looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// What is logged, as `RUST_LOG` spells it: `info`, or `warn,raincheck=debug`. `RUST_LOG` comes first if set.
+    pub level: String,
 }
 
 /// How the proxy stops.

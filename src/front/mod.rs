@@ -1,1 +1,95 @@
-//! To be written.
+//! The HTTP server for the clients in front (2026-07-28, Streamable HTTP).
+//!
+//! Generic over the service that answers calls, so it knows neither tasks nor servers. A front answers, it does
+//! not err: every request gets an answer, and leaving is the one way to cancel.
+
+mod asked;
+mod body;
+mod exchange;
+mod gate;
+mod intake;
+mod listen;
+mod listener;
+mod log_level;
+mod media;
+mod principal;
+mod refusal;
+mod running;
+mod socket;
+mod sse;
+mod stream;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tower_service::Service;
+
+use self::exchange::Shared;
+use self::gate::Gate;
+use self::intake::Intake;
+use self::principal::Identity;
+use crate::config::{Limits, Listen, OwnerConfig};
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Reply};
+
+/// The client side: one endpoint for each mounted server.
+pub struct Front<S> {
+    listen: Listen,
+    limits: Limits,
+    owner: OwnerConfig,
+    mounts: Vec<Mount<S>>,
+}
+
+/// A server at its path, `/NAME/mcp`; a single one is at `/mcp` too.
+#[derive(Clone, Debug)]
+pub struct Mount<S> {
+    /// The name in the path.
+    pub name: String,
+    /// Answers the calls.
+    pub service: S,
+}
+
+impl<S> Front<S> {
+    /// A front for these servers.
+    pub fn new(listen: Listen, limits: Limits, owner: OwnerConfig, mounts: Vec<Mount<S>>) -> Self {
+        Self { listen, limits, owner, mounts }
+    }
+}
+
+impl<S> Front<S>
+where
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    /// Serves until [`Jobs::stop`] is called on `jobs`; then nothing is accepted any more, open exchanges may end
+    /// within `grace`, and `subscriptions/listen` streams get their last message. What is open after that is cut,
+    /// which cancels its call. An error only if the listener has no address.
+    pub async fn serve(self, listener: TcpListener, jobs: Jobs, grace: Duration) -> io::Result<()> {
+        let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
+        let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        let shared = Shared {
+            gate: Gate::new(&self.listen, loopback),
+            identity: Identity::new(self.owner, loopback),
+            intake: Intake::new(&self.limits),
+            keep_alive: self.listen.keep_alive,
+            calls: places(self.limits.calls),
+            streams: places(self.limits.streams),
+            limits: self.limits,
+            mounts: self.mounts,
+            jobs,
+        };
+        listener::serve(Arc::new(shared), listener, grace).await
+    }
+}
+
+impl<S> fmt::Debug for Front<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.mounts.iter().map(|mount| &mount.name).collect();
+        f.debug_struct("Front").field("listen", &self.listen).field("mounts", &names).finish_non_exhaustive()
+    }
+}

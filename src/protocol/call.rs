@@ -77,7 +77,7 @@ impl Params {
             RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {what}: {why}"))
         };
         let Some(raw) = raw else {
-            return Ok(Self { raw: Json::from_value(&serde_json::json!({})), meta: None, name: None });
+            return Ok(Self { raw: Json::empty_object(), meta: None, name: None });
         };
         let members = raw.members().map_err(|error| invalid("params", &error))?;
         let meta = members.get("_meta").map(|value| Json::of(raw.bytes(), value));

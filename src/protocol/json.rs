@@ -70,6 +70,11 @@ impl Json {
         Self(Bytes::from(value.to_string()))
     }
 
+    /// `{}`.
+    pub const fn empty_object() -> Self {
+        Self(Bytes::from_static(b"{}"))
+    }
+
     /// The JSON text of a string.
     pub fn string(text: &str) -> Self {
         Self::from_value(&serde_json::Value::from(text))

@@ -3,11 +3,13 @@
 pub mod call;
 pub mod error;
 pub mod failure;
+pub mod headers;
 pub mod json;
 pub mod message;
 pub mod method;
 pub mod progress;
 pub mod reply;
+pub mod reshape;
 pub mod rope;
 pub mod sse;
 

@@ -53,6 +53,11 @@ impl Rope {
         self.0.extend(other.0);
     }
 
+    /// All pieces in one, as JSON. The rope must be the text of one value, as all that an [`ObjectWriter`] makes are.
+    pub fn into_json(self) -> Json {
+        Json::assume_valid(self.into_bytes())
+    }
+
     /// All pieces in one, copied unless there is only one.
     pub fn into_bytes(mut self) -> Bytes {
         if self.0.len() == 1 {
@@ -159,7 +164,7 @@ impl ObjectWriter {
 
     /// Closes the object and joins its pieces.
     pub fn finish_json(self) -> Json {
-        Json::assume_valid(self.finish().into_bytes())
+        self.finish().into_json()
     }
 
     fn name(&mut self, name: &str) {

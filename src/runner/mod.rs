@@ -1,1 +1,174 @@
-//! To be written.
+//! Runs calls: raced against their threshold, made into tasks when they are slow, bounded, cancelled, settled.
+//!
+//! Every `tools/call` is driven by one job of its own (`run`). It waits for a slot (`gate`), runs, and
+//! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end.
+
+mod gate;
+mod live;
+mod promote;
+mod run;
+mod running;
+mod seat;
+mod settler;
+pub mod view;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Failure, Outcome, Reason, Reply, Retry};
+use crate::store::Store;
+
+pub use gate::Place;
+pub use live::{Live, LiveRuns, Phase};
+
+use gate::{Gate, Gates};
+use run::Run;
+
+/// Runs calls. Clones share slots, lines and live tasks.
+#[derive(Clone, Debug)]
+pub struct Runner(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    jobs: Jobs,
+    live: LiveRuns,
+    gates: Gates,
+    /// Slots for all runs together.
+    common: Arc<Gate>,
+    bounds: Bounds,
+    waiting: AtomicUsize,
+    /// Fires when nothing more may be started.
+    draining: CancellationToken,
+}
+
+/// Bounds on all runs together.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Runs at the same time (`limits.calls`).
+    pub running: usize,
+    /// Calls that wait for a slot (`limits.queue`).
+    pub waiting: usize,
+}
+
+/// How one call is to be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The name of the server in the config.
+    pub server: Arc<str>,
+    /// The name of the tool.
+    pub tool: String,
+    /// When the call becomes a task.
+    pub promotion: Promotion,
+    /// Hard limit of the run, without the time in the queue.
+    pub timeout: Duration,
+    /// How long it may wait for a slot.
+    pub queue_timeout: Duration,
+    /// How long an outcome stays readable; `None` for ever.
+    pub keep: Option<Duration>,
+    /// Runs of this tool at the same time; `None` for no limit but the common one.
+    pub max_running: Option<usize>,
+    /// How long the slot stays taken after a stop that the server does not answer.
+    pub linger: Linger,
+}
+
+/// When a call becomes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promotion {
+    /// Never: the caller is held until the end.
+    Never,
+    /// When this much time has gone since the arrival of the call.
+    After(Duration),
+    /// Before anything is sent.
+    AtOnce,
+}
+
+/// How long the slot of a stopped run stays taken while the server does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linger {
+    /// This long.
+    AtMost(Duration),
+    /// Until the run would have reached its hard limit: the server is known to run on.
+    UntilTimeout,
+}
+
+impl Runner {
+    /// A runner that keeps tasks in `store` and runs in `jobs`. When `jobs` is stopped, open runs are
+    /// recorded as lost and end.
+    pub fn new(store: Store, jobs: Jobs, bounds: Bounds) -> Self {
+        let common = Gate::new(bounds.running);
+        let (live, gates) = (LiveRuns::default(), Gates::default());
+        let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
+        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, draining }))
+    }
+
+    /// Runs `call` on `inner` as `plan` says.
+    pub fn run<S>(&self, inner: S, call: Call, plan: Plan) -> Reply
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S::Future: Send,
+    {
+        if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
+            return Reply::ready(Outcome::Failed(stopping()));
+        }
+        let (sender, reply) = Reply::channel();
+        let run = Run::new(Arc::clone(&self.0), plan);
+        self.0.jobs.spawn("run a call", run.drive(inner, call, sender));
+        reply
+    }
+
+    /// The tasks whose runs go on here.
+    pub fn live(&self) -> &LiveRuns {
+        &self.0.live
+    }
+
+    /// The store behind.
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Starts nothing more: what waits for a slot is told so, and nobody waits any longer for the answer to
+    /// a stop. Runs go on.
+    pub fn drain(&self) {
+        self.0.draining.cancel();
+    }
+
+    /// Resolves when no run is left.
+    pub async fn idle(&self) {
+        self.0.jobs.idle().await;
+    }
+}
+
+impl Shared {
+    /// A place among those who wait, given back when it is dropped; `None` if there are too many.
+    fn may_wait(self: &Arc<Self>) -> Option<Waiting> {
+        let taken = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting(Arc::clone(self));
+        (taken < self.bounds.waiting).then_some(waiting)
+    }
+}
+
+/// A place among those who wait for a slot.
+#[derive(Debug)]
+struct Waiting(Arc<Shared>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The proxy stops before the call was sent.
+fn stopping() -> Failure {
+    Failure::new(
+        Reason::Stopping,
+        "Raincheck is stopping; the call was not sent, send it again when it is back",
+        Retry::After(Duration::from_secs(5)),
+    )
+}

@@ -110,6 +110,28 @@ impl CommitError {
     }
 }
 
+impl ChangeError {
+    /// Whether trying again cannot help.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Commit(
+                CommitError::Busy | CommitError::LowSpace(_) | CommitError::Full { .. } | CommitError::Failed(_),
+            ) => false,
+            Self::Refused(..)
+            | Self::Unknown
+            | Self::Commit(CommitError::TooLarge { .. } | CommitError::Exists | CommitError::Closed) => true,
+        }
+    }
+
+    /// The failure that is reported when it is final.
+    pub fn to_failure(&self) -> Failure {
+        match self {
+            Self::Refused(..) | Self::Unknown => Failure::new(Reason::Store, self.to_string(), Retry::No),
+            Self::Commit(error) => error.to_failure(),
+        }
+    }
+}
+
 impl StoreFailed {
     pub(super) fn new(why: impl fmt::Display) -> Self {
         Self(why.to_string().into())

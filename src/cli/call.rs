@@ -1,0 +1,280 @@
+//! `raincheck call`: one tool, from the call to its result.
+
+use std::io::Read;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use clap::Args;
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use super::client::{self, ClientError, Display, End, Endpoint, Follow, Handle, Handles, TaskView};
+use super::signals::Signals;
+use super::{exit, terminal};
+use crate::protocol::{Json, RpcError};
+
+/// What to call, and how to wait for it.
+#[derive(Debug, Args)]
+#[command(after_help = "Every handle is kept in a file before it is used: RAINCHECK_HANDLES, or \
+    raincheck/handles.jsonl below XDG_STATE_HOME (~/.local/state). Ctrl-C cancels the call.")]
+pub(super) struct Call {
+    #[arg(help = "The MCP endpoint, such as http://127.0.0.1:8080/mcp")]
+    url: String,
+    /// The name of the tool
+    tool: String,
+    /// The arguments, a JSON object; @FILE reads a file, - reads stdin
+    #[arg(value_name = "JSON", default_value = "{}")]
+    arguments: String,
+    /// Print the handle and leave, if the call becomes a task
+    #[arg(long)]
+    detach: bool,
+    /// How long to wait at most; the task goes on then
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What all commands of the client share.
+#[derive(Debug, Args)]
+pub(super) struct Common {
+    /// A header for every request, such as 'Authorization: Bearer ...'; @FILE reads one a line from a file
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// Print what the server sent, as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A text on stderr and an exit code.
+pub(super) struct Stop {
+    code: u8,
+    text: String,
+}
+
+impl Call {
+    pub(super) async fn run(self) -> u8 {
+        let mut display = Display::of_process(&self.tool);
+        let ended = self.try_run(&mut display).await;
+        display.close();
+        finish(ended)
+    }
+
+    async fn try_run(self, display: &mut Display) -> Result<u8, Stop> {
+        let arguments = read_arguments(&self.arguments).map_err(Stop::usage)?;
+        let endpoint = self.common.endpoint(&self.url)?;
+        let handles = Handles::of_user().map_err(Stop::failure)?;
+        let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
+        let mut signals = Signals::of_process().map_err(Stop::failure)?;
+
+        let called = tokio::select! {
+            biased;
+            _ = signals.next() => return Err(Stop::new(exit::INTERRUPTED, "interrupted; the call was cancelled")),
+            called = endpoint.call(&self.tool, &arguments, display) => called.map_err(Stop::client)?,
+            () = expired(deadline) => {
+                return Err(Stop::new(exit::FAILURE, "no answer came in time; the call was cancelled"));
+            }
+        };
+        let task = match called {
+            Called::Result(result) => {
+                display.close();
+                return print_result(&result, self.common.json);
+            }
+            Called::Task(task) => task,
+        };
+        let handle = Handle {
+            at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            url: endpoint.public_url(),
+            tool: self.tool.clone(),
+            task: task.id.clone(),
+        };
+        if let Err(error) = handles.keep(&handle) {
+            // The handle must not be lost with the file, so it is shown; nothing else would find the task.
+            display.note(&format!("raincheck: {}; write this handle down: {}", terminal::chain(&error), handle.task));
+        }
+        if self.detach {
+            display.close();
+            let text = if self.common.json { task.raw.as_str() } else { task.id.as_str() };
+            print(&terminal::plain(text))?;
+            return Ok(exit::OK);
+        }
+        let id = task.id.clone();
+        let follow = Follow {
+            endpoint: &endpoint,
+            display: &mut *display,
+            deadline,
+            interrupt: async || {
+                signals.next().await;
+            },
+        };
+        let end = follow.run(task).await;
+        display.close();
+        report(end, &id, self.common.json)
+    }
+}
+
+/// What `tools/call` gave.
+pub(super) enum Called {
+    Result(Json),
+    Task(TaskView),
+}
+
+impl Endpoint {
+    /// Calls a tool. The call is never sent twice, except where the server has refused it for missing headers.
+    async fn call(&self, tool: &str, arguments: &Json, display: &mut Display) -> Result<Called, ClientError> {
+        let ask = client::Ask::Call { tool, arguments };
+        let mut on_progress = |progress| display.progress(&progress);
+        let result = match self.ask(&ask, &HeaderMap::new(), &mut on_progress).await {
+            Err(ClientError::Rpc(error)) if error.code() == crate::protocol::error::code::HEADER_MISMATCH => {
+                let mirrored = self.mirrored(tool, arguments).await?;
+                if mirrored.is_empty() {
+                    return Err(ClientError::Rpc(error));
+                }
+                self.ask(&ask, &mirrored, &mut on_progress).await?
+            }
+            other => other.map_err(client::explain)?,
+        };
+        let kind = result.member("resultType").and_then(|kind| kind.read::<String>().ok());
+        match kind.as_deref() {
+            Some("task") => TaskView::read(result).map(Called::Task),
+            Some("input_required") => {
+                let why = "the tool asks for input, which this client cannot give".to_owned();
+                Err(ClientError::NotMcp(why))
+            }
+            // Older servers leave it out.
+            Some("complete") | None => Ok(Called::Result(result)),
+            Some(other) => Err(ClientError::NotMcp(format!("the result's type is \"{}\"", other.escape_debug()))),
+        }
+    }
+}
+
+impl Common {
+    pub(super) fn endpoint(&self, url: &str) -> Result<Endpoint, Stop> {
+        let mut headers = HeaderMap::new();
+        for line in &self.headers {
+            let Some(path) = line.strip_prefix('@') else {
+                client::add_header(&mut headers, line).map_err(Stop::usage)?;
+                continue;
+            };
+            let text =
+                std::fs::read_to_string(path).map_err(|error| Stop::usage(format!("cannot read {path}: {error}")))?;
+            for line in text.lines().filter(|line| !line.trim().is_empty()) {
+                client::add_header(&mut headers, line).map_err(Stop::usage)?;
+            }
+        }
+        Endpoint::new(url, headers).map_err(Stop::usage)
+    }
+}
+
+impl Stop {
+    pub(super) fn new(code: u8, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    pub(super) fn usage(text: impl Into<String>) -> Self {
+        Self::new(exit::USAGE, text)
+    }
+
+    pub(super) fn failure(error: impl std::error::Error) -> Self {
+        Self::new(exit::FAILURE, terminal::chain(&error))
+    }
+
+    pub(super) fn client(error: ClientError) -> Self {
+        match &error {
+            ClientError::Rpc(error) => Self::rpc(error),
+            other => Self::new(exit::FAILURE, terminal::chain(other)),
+        }
+    }
+
+    pub(super) fn rpc(error: &RpcError) -> Self {
+        Self::new(exit::FAILURE, client::failure(error))
+    }
+}
+
+pub(super) fn finish(ended: Result<u8, Stop>) -> u8 {
+    ended.unwrap_or_else(|stop| {
+        terminal::complain(&stop.text);
+        stop.code
+    })
+}
+
+pub(super) fn print(text: &str) -> Result<(), Stop> {
+    terminal::print(text).map_err(|error| Stop::new(exit::FAILURE, format!("cannot write the result: {error}")))
+}
+
+pub(super) fn print_result(result: &Json, raw: bool) -> Result<u8, Stop> {
+    let (text, is_error) = client::result(result, raw);
+    print(&text)?;
+    if is_error { Err(Stop::new(exit::FAILURE, "the tool reports an error")) } else { Ok(exit::OK) }
+}
+
+/// The end of a task that was waited for.
+pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
+    let later = format!("raincheck task get {id} --wait");
+    match end {
+        End::Ended(task) => ended(&task, raw),
+        End::NeedsInput(task) => {
+            let client::Status::InputRequired(questions) = &task.status else { return Ok(exit::OK) };
+            let asked = terminal::one_line(&questions.join("; "), 300);
+            Err(Stop::new(exit::FAILURE, format!("the task waits for input, which this client cannot give: {asked}")))
+        }
+        End::TimedOut => {
+            Err(Stop::new(exit::FAILURE, format!("not done in time; the task goes on. Fetch it with\n  {later}")))
+        }
+        End::Interrupted(Some(task)) => {
+            let status = task.word();
+            Err(Stop::new(exit::INTERRUPTED, format!("interrupted; the task is {status}")))
+        }
+        End::Interrupted(None) => Err(Stop::new(
+            exit::INTERRUPTED,
+            format!("interrupted; the task may still run. Look at it with\n  {later}"),
+        )),
+        End::Lost(error) => {
+            let stop = Stop::client(error);
+            Err(Stop::new(stop.code, format!("{}\nThe handle is kept. Try again with\n  {later}", stop.text)))
+        }
+    }
+}
+
+/// The outcome of a task, or how far it is.
+pub(super) fn ended(task: &TaskView, raw: bool) -> Result<u8, Stop> {
+    match &task.status {
+        client::Status::Completed(result) => print_result(result, raw),
+        client::Status::Failed(error) if raw => {
+            print(error.raw().as_str())?;
+            Err(Stop::rpc(error))
+        }
+        client::Status::Failed(error) => Err(Stop::rpc(error)),
+        client::Status::Cancelled => {
+            let message = task.message.as_deref().map(|text| format!(": {}", terminal::one_line(text, 300)));
+            Err(Stop::new(exit::FAILURE, format!("the task was cancelled{}", message.unwrap_or_default())))
+        }
+        client::Status::Working | client::Status::InputRequired(_) => Ok(exit::OK),
+    }
+}
+
+async fn expired(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn read_arguments(text: &str) -> Result<Json, String> {
+    let text = match text.strip_prefix('@') {
+        Some(path) => std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"))?,
+        None if text == "-" => {
+            let mut read = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut read).map_err(|error| format!("cannot read stdin: {error}"))?;
+            read
+        }
+        None => text.as_bytes().to_vec(),
+    };
+    let json = Json::parse(Bytes::from(text))
+        .map_err(|error| format!("the arguments are no JSON: {}", terminal::chain(&error)))?;
+    match json.members() {
+        Ok(_) => Ok(json),
+        Err(_) if !json.is_object() => Err("the arguments must be a JSON object, such as '{\"rows\": 10}'".to_owned()),
+        Err(error) => Err(format!("the arguments: {error}")),
+    }
+}

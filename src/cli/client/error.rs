@@ -1,0 +1,66 @@
+//! Why a request got no result.
+
+use std::fmt;
+
+use http::StatusCode;
+
+use crate::protocol::RpcError;
+
+/// Why a request got no result.
+#[derive(Debug)]
+pub(crate) enum ClientError {
+    /// No connection: nothing was sent.
+    Unreachable(Box<dyn std::error::Error + Send + Sync>),
+    /// The connection broke before the answer was whole.
+    Broken(Box<dyn std::error::Error + Send + Sync>),
+    /// An HTTP status without an answer of MCP.
+    Status(StatusCode),
+    /// What came is no answer of MCP 2026-07-28; the text says why.
+    NotMcp(String),
+    /// The server's own error.
+    Rpc(RpcError),
+}
+
+impl ClientError {
+    /// Whether a request that changes nothing may succeed if it is sent again a little later.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Broken(_) => true,
+            Self::Status(status) => {
+                status.is_server_error()
+                    || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+            }
+            Self::NotMcp(_) | Self::Rpc(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(_) => f.write_str("the server cannot be reached"),
+            Self::Broken(_) => f.write_str("the connection broke before the answer was there"),
+            Self::Status(status) => {
+                let advice = match *status {
+                    StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; add --header 'Authorization: Bearer ...'",
+                    StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                        "; is that the URL of an MCP endpoint, such as http://127.0.0.1:8080/mcp?"
+                    }
+                    _ => "",
+                };
+                write!(f, "the server answered with HTTP status {status}{advice}")
+            }
+            Self::NotMcp(why) => write!(f, "this is no answer of MCP 2026-07-28: {why}"),
+            Self::Rpc(error) => write!(f, "{}", super::super::terminal::plain(&error.to_string())),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreachable(source) | Self::Broken(source) => Some(source.as_ref()),
+            Self::Status(_) | Self::NotMcp(_) | Self::Rpc(_) => None,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A task looked at until its end: polls, back-off, time limit, cancel on Ctrl-C.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::endpoint::{Ask, Endpoint};
+use super::error::ClientError;
+use super::show::Display;
+use super::view::{Status, TaskView};
+
+/// How a task is followed.
+pub(crate) struct Follow<'a, I> {
+    /// Where it is.
+    pub(crate) endpoint: &'a Endpoint,
+    /// Who is shown how far it is.
+    pub(crate) display: &'a mut Display,
+    /// When to stop waiting.
+    pub(crate) deadline: Option<Instant>,
+    /// Waits for the next Ctrl-C.
+    pub(crate) interrupt: I,
+}
+
+/// Why following ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The task has ended.
+    Ended(TaskView),
+    /// It waits for answers that this client cannot give.
+    NeedsInput(TaskView),
+    /// The time limit; the task goes on.
+    TimedOut,
+    /// Ctrl-C: a cancel was sent, and this is what is known of the task since.
+    Interrupted(Option<TaskView>),
+    /// The server cannot be asked any more.
+    Lost(ClientError),
+}
+
+/// What one step of waiting ended with.
+enum Step<T> {
+    Done(T),
+    TimedOut,
+    Interrupted,
+}
+
+/// How long one question about a task may take; it is sent again then.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The waits between questions that fail.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// A server that is away longer than this is not waited for.
+const GIVE_UP: Duration = Duration::from_mins(5);
+/// How long a cancel may take to show.
+const CANCEL: Duration = Duration::from_secs(5);
+const CANCEL_POLL: Duration = Duration::from_millis(200);
+
+impl<I: AsyncFnMut()> Follow<'_, I> {
+    /// Polls until the task ends, at the pace that the server asks for.
+    pub(crate) async fn run(mut self, mut task: TaskView) -> End {
+        loop {
+            self.display.task(&task);
+            if task.is_terminal() {
+                return End::Ended(task);
+            }
+            if matches!(task.status, Status::InputRequired(_)) {
+                return End::NeedsInput(task);
+            }
+            let next = async {
+                sleep(task.poll).await;
+                self.endpoint.look(&task.id, self.display).await
+            };
+            task = match step(self.deadline, &mut self.interrupt, next).await {
+                Step::Done(Ok(next)) => next,
+                Step::Done(Err(error)) => return End::Lost(error),
+                Step::TimedOut => return End::TimedOut,
+                Step::Interrupted => return End::Interrupted(self.cancel(&task.id).await),
+            }
+        }
+    }
+
+    /// Asks the server to stop the task, and waits a little for it to be seen. Another Ctrl-C ends the wait.
+    async fn cancel(&mut self, id: &str) -> Option<TaskView> {
+        self.display.note("cancelling; Ctrl-C again to leave at once");
+        let endpoint = self.endpoint;
+        let until = Some(Instant::now() + CANCEL);
+        let cancelled = async {
+            endpoint.cancel(id).await?;
+            loop {
+                let task = endpoint.get(id).await?;
+                if task.is_terminal() {
+                    return Ok::<_, ClientError>(task);
+                }
+                sleep(CANCEL_POLL).await;
+            }
+        };
+        match step(until, &mut self.interrupt, cancelled).await {
+            Step::Done(Ok(task)) => Some(task),
+            Step::Done(Err(error)) => {
+                self.display.note(&format!("the cancel failed: {}", super::super::terminal::chain(&error)));
+                None
+            }
+            Step::TimedOut | Step::Interrupted => None,
+        }
+    }
+}
+
+async fn step<T>(
+    deadline: Option<Instant>,
+    interrupt: &mut impl AsyncFnMut(),
+    work: impl Future<Output = T>,
+) -> Step<T> {
+    let expired = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = interrupt() => Step::Interrupted,
+        done = work => Step::Done(done),
+        () = expired => Step::TimedOut,
+    }
+}
+
+impl Endpoint {
+    /// The task as it is now.
+    pub(crate) async fn get(&self, task: &str) -> Result<TaskView, ClientError> {
+        TaskView::read(self.ask(&Ask::Get { task }, &HeaderMap::new(), &mut |_| {}).await?)
+    }
+
+    /// Asks the server to stop the task. It may take a while to show, or never.
+    pub(crate) async fn cancel(&self, task: &str) -> Result<(), ClientError> {
+        self.ask(&Ask::Cancel { task }, &HeaderMap::new(), &mut |_| {}).await.map(drop)
+    }
+
+    /// The task as it is once the server can be asked: reading changes nothing, so it is done again.
+    async fn look(&self, task: &str, display: &mut Display) -> Result<TaskView, ClientError> {
+        let begun = Instant::now();
+        let mut wait = FIRST_RETRY;
+        loop {
+            let error = match timeout(PATIENCE, self.get(task)).await {
+                Ok(Ok(task)) => return Ok(task),
+                Ok(Err(error)) => error,
+                Err(_) => ClientError::Broken("no answer came within 30 seconds".into()),
+            };
+            if !error.is_passing() || begun.elapsed() > GIVE_UP {
+                return Err(error);
+            }
+            let shown = humantime::format_duration(wait);
+            let why = super::super::terminal::chain(&error);
+            display.note(&format!("{why}; the task goes on, asking again in {shown}"));
+            sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_RETRY);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! A small client of MCP 2026-07-28 over HTTP that declares the Tasks extension on every request.
+
+mod endpoint;
+mod error;
+mod follow;
+mod handles;
+mod mirror;
+mod show;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub(super) use endpoint::{Ask, Endpoint, add_header, explain};
+pub(super) use error::ClientError;
+pub(super) use follow::{End, Follow};
+pub(super) use handles::{Handle, Handles};
+pub(super) use show::{Display, failure, result};
+pub(super) use view::{Status, TaskView};

@@ -1,0 +1,218 @@
+//! What is shown while a call runs, and at its end.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+use super::super::terminal::{one_line, plain, say};
+use super::view::{Status, TaskView};
+use crate::protocol::{Json, Progress, RpcError};
+
+/// Shows on stderr how far a call is.
+pub(crate) enum Display {
+    /// A bar, for a terminal.
+    Bar(ProgressBar),
+    /// A line for each change, for a file or a pipe.
+    Lines { last: String },
+    /// Nothing, for tests.
+    #[cfg(test)]
+    Notes(Vec<String>),
+}
+
+const LONGEST_MESSAGE: usize = 200;
+
+impl Display {
+    /// A bar if stderr is a terminal, else lines.
+    pub(crate) fn of_process(title: &str) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self::Lines { last: String::new() };
+        }
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(style("{spinner} {prefix} {elapsed} {wide_msg}"));
+        bar.set_prefix(one_line(title, 40));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self::Bar(bar)
+    }
+
+    /// Shows what a server reports during a call.
+    pub(crate) fn progress(&mut self, progress: &Progress) {
+        self.show(&progress.describe());
+    }
+
+    /// Shows how far a task is.
+    pub(crate) fn task(&mut self, task: &TaskView) {
+        let message = match (&task.status, &task.message) {
+            (Status::Working, Some(message)) => message.clone(),
+            (Status::Working, None) => "working".to_owned(),
+            (_, Some(message)) => format!("{}: {message}", task.word()),
+            (_, None) => task.word().to_owned(),
+        };
+        self.show(&message);
+    }
+
+    fn show(&mut self, message: &str) {
+        let message = one_line(message, LONGEST_MESSAGE);
+        match self {
+            Self::Bar(bar) => match position(&message) {
+                Some((done, total, rest)) => {
+                    if bar.length() != Some(total) {
+                        bar.set_length(total);
+                        bar.set_style(style("{spinner} {prefix} {elapsed} {bar:30} {pos} of {len} {wide_msg}"));
+                    }
+                    bar.set_position(done);
+                    bar.set_message(rest.to_owned());
+                }
+                None => bar.set_message(message),
+            },
+            Self::Lines { last } => {
+                if *last != message {
+                    say(&message);
+                    *last = message;
+                }
+            }
+            #[cfg(test)]
+            Self::Notes(notes) => notes.push(message),
+        }
+    }
+
+    /// Says something that stays.
+    pub(crate) fn note(&mut self, text: &str) {
+        match self {
+            Self::Bar(bar) => bar.suspend(|| say(text)),
+            Self::Lines { .. } => say(text),
+            #[cfg(test)]
+            Self::Notes(notes) => notes.push(text.to_owned()),
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn close(&mut self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+/// `3 of 5: loading` in numbers, as Raincheck words the progress of a server.
+fn position(message: &str) -> Option<(u64, u64, &str)> {
+    let (numbers, rest) = message.split_once(": ").unwrap_or((message, ""));
+    let (done, total) = numbers.split_once(" of ")?;
+    let whole = |text: &str| {
+        let whole = text.split('.').next().unwrap_or_default();
+        whole.parse::<u64>().ok().filter(|_| text.parse::<f64>().is_ok())
+    };
+    let (done, total) = (whole(done)?, whole(total)?);
+    (total > 0).then_some((done.min(total), total, rest))
+}
+
+/// A tool's result for a person (or, `raw`, for a program), and whether it is an error of the tool.
+pub(crate) fn result(result: &Json, raw: bool) -> (String, bool) {
+    let value: Value = result.read().unwrap_or_default();
+    let is_error = value.get("isError").and_then(Value::as_bool).unwrap_or(false);
+    if raw {
+        return (result.as_str().to_owned(), is_error);
+    }
+    let blocks = value.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut lines: Vec<String> = blocks
+        .iter()
+        .map(|block| match (block.get("type").and_then(Value::as_str), block.get("text").and_then(Value::as_str)) {
+            (Some("text"), Some(text)) => plain(text),
+            _ => plain(&block.to_string()),
+        })
+        .collect();
+    if lines.is_empty() {
+        let rest = value.get("structuredContent").unwrap_or(&value);
+        lines.push(plain(&serde_json::to_string_pretty(rest).unwrap_or_default()));
+    }
+    (lines.join("\n"), is_error)
+}
+
+/// A server's error for a person, with what is known about trying again.
+pub(crate) fn failure(error: &RpcError) -> String {
+    let data: Value = error.raw().member("data").and_then(|data| data.read().ok()).unwrap_or_default();
+    // Writing into a string cannot fail.
+    let mut text = plain(&error.to_string());
+    if let Some(reason) = data.get("reason").and_then(Value::as_str) {
+        let _ = write!(text, " [{}]", one_line(reason, 40));
+    }
+    let wait = data.get("retryAfterMs").and_then(Value::as_u64).map(Duration::from_millis);
+    match (data.get("retryable").and_then(Value::as_bool), wait) {
+        (Some(true), Some(wait)) => {
+            let _ = write!(text, "\nIt may be called again in {}.", humantime::format_duration(wait));
+        }
+        (Some(true), None) => text.push_str("\nIt may be called again: nothing was run."),
+        (Some(false), _) => text.push_str("\nCalling it again would fail again."),
+        // Only our own errors say so; of others nothing is known.
+        (None, _) if data.get("reason").is_some() => {
+            text.push_str("\nNobody knows whether the tool has run; check before you call it again.");
+        }
+        (None, _) => {}
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Failure, Reason, Retry};
+
+    #[test]
+    fn a_message_with_numbers_moves_the_bar() {
+        let cases = [
+            ("3 of 5: loading: rows", Some((3, 5, "loading: rows"))),
+            ("3 of 5", Some((3, 5, ""))),
+            ("2.5 of 10.0: x", Some((2, 10, "x"))),
+            ("9 of 5", Some((5, 5, ""))),
+            ("0 of 0", None),
+            ("one of 5", None),
+            ("queued, place 3 of 7", None),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(position(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_result_is_shown_as_text_where_it_is_text() {
+        let cases = [
+            (r#"{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#, "a\nb", false),
+            (
+                r#"{"content":[{"type":"image","data":"AA=="}],"isError":true}"#,
+                r#"{"type":"image","data":"AA=="}"#,
+                true,
+            ),
+            (r#"{"content":[],"structuredContent":{"n":1}}"#, "{\n  \"n\": 1\n}", false),
+            (r#"{"content":[{"type":"text","text":"a\u001b[2J"}]}"#, "a[2J", false),
+        ];
+        for (text, shown, is_error) in cases {
+            let json = Json::parse(text.to_owned().into()).unwrap();
+            let (found, error) = result(&json, false);
+            // The order of members is not ours to keep.
+            if shown.starts_with("{\"") {
+                let (found, shown): (Value, Value) = (found.parse().unwrap(), shown.parse().unwrap());
+                assert_eq!(found, shown);
+            } else {
+                assert_eq!(found, shown);
+            }
+            assert_eq!(error, is_error);
+            assert_eq!(result(&json, true), (text.to_owned(), is_error));
+        }
+    }
+
+    #[test]
+    fn a_failure_says_whether_to_try_again() {
+        let shown = |retry| failure(&RpcError::from(&Failure::new(Reason::Busy, "full", retry)));
+        assert!(shown(Retry::Yes).contains("[busy]\nIt may be called again: nothing was run."));
+        assert!(shown(Retry::After(Duration::from_secs(2))).ends_with("again in 2s."));
+        assert!(shown(Retry::No).ends_with("would fail again."));
+        assert!(shown(Retry::Unknown).ends_with("check before you call it again."));
+        assert_eq!(failure(&RpcError::new(-1, "no")), "no (-1)");
+    }
+}

@@ -1,0 +1,97 @@
+//! What a server says of a task (SEP-2663, task shapes).
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::error::ClientError;
+use crate::protocol::{Json, RpcError};
+
+/// A task as the server describes it.
+#[derive(Debug)]
+pub(crate) struct TaskView {
+    /// The handle.
+    pub(crate) id: String,
+    /// How far it is.
+    pub(crate) status: Status,
+    /// What the server says about it.
+    pub(crate) message: Option<String>,
+    /// When it began, as the server spells it.
+    pub(crate) created: String,
+    /// How long to wait before the next look.
+    pub(crate) poll: Duration,
+    /// The whole object, as it came.
+    pub(crate) raw: Json,
+}
+
+/// How far a task is, with what comes with it.
+#[derive(Debug)]
+pub(crate) enum Status {
+    Working,
+    /// It waits for answers to these questions.
+    InputRequired(Vec<String>),
+    Completed(Json),
+    Failed(RpcError),
+    Cancelled,
+}
+
+/// The hints that are heeded: neither a busy loop nor a client that looks asleep.
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(30);
+/// SEP-2663 leaves the hint out where the server has none.
+const DEFAULT: Duration = Duration::from_secs(1);
+
+impl TaskView {
+    /// Reads a `CreateTaskResult` or the result of `tasks/get`.
+    pub(crate) fn read(raw: Json) -> Result<Self, ClientError> {
+        let wrong = |what: &str| ClientError::NotMcp(format!("the task has no {what} that can be read"));
+        let members = raw.members().map_err(|error| ClientError::NotMcp(error.to_string()))?;
+        let text = |name: &str| members.get(name).and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+        let json = |name: &str| members.get(name).map(|value: &RawValue| Json::of(raw.bytes(), value));
+        let id = text("taskId").filter(|id| !id.is_empty()).ok_or_else(|| wrong("taskId"))?;
+        let status = match text("status").ok_or_else(|| wrong("status"))?.as_str() {
+            "working" => Status::Working,
+            "input_required" => Status::InputRequired(questions(json("inputRequests").as_ref())),
+            "completed" => Status::Completed(json("result").ok_or_else(|| wrong("result"))?),
+            "failed" => {
+                let error = json("error").and_then(|error| RpcError::from_server(error).ok());
+                Status::Failed(error.ok_or_else(|| wrong("error"))?)
+            }
+            "cancelled" => Status::Cancelled,
+            other => return Err(ClientError::NotMcp(format!("a task is \"{}\"", other.escape_debug()))),
+        };
+        let hint = members.get("pollIntervalMs").and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let poll = hint.map_or(DEFAULT, Duration::from_millis).clamp(SHORTEST, LONGEST);
+        let (message, created) = (text("statusMessage"), text("createdAt").unwrap_or_default());
+        Ok(Self { id, status, message, created, poll, raw: raw.clone() })
+    }
+
+    /// The word for the status.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.status {
+            Status::Working => "working",
+            Status::InputRequired(_) => "input_required",
+            Status::Completed(_) => "completed",
+            Status::Failed(_) => "failed",
+            Status::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether nothing will change any more.
+    pub(crate) fn is_terminal(&self) -> bool {
+        match self.status {
+            Status::Working | Status::InputRequired(_) => false,
+            Status::Completed(_) | Status::Failed(_) | Status::Cancelled => true,
+        }
+    }
+}
+
+/// The messages of the questions.
+fn questions(requests: Option<&Json>) -> Vec<String> {
+    let Some(members) = requests.and_then(|requests| requests.members().ok()) else { return Vec::new() };
+    let message = |raw: &RawValue| {
+        let request: serde_json::Value = serde_json::from_str(raw.get()).ok()?;
+        Some(request.pointer("/params/message")?.as_str()?.to_owned())
+    };
+    members.iter().map(|(name, raw)| message(raw).unwrap_or_else(|| name.to_owned())).collect()
+}

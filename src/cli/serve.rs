@@ -1,0 +1,183 @@
+//! `raincheck serve` and `raincheck check`.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+
+use super::signals::Shutdown;
+use super::{exit, terminal};
+use crate::app;
+use crate::config::{self, Config, ConfigFaults, Environment, OwnerSource, Transport};
+use crate::telemetry::{self, LogFormat};
+
+/// What to serve, and how.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "raincheck serve --config FILE [OPTIONS]\n       raincheck serve --url URL [OPTIONS]\n       \
+                      raincheck serve [OPTIONS] -- COMMAND [ARGUMENT]..."
+)]
+#[command(group = ArgGroup::new("what").required(true).args(["config", "url", "command"]))]
+pub(super) struct Serve {
+    /// A configuration; config.example.toml explains every key
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The one server behind is at this URL (Streamable HTTP)
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Where clients come in [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// The directory that keeps the tasks [default: raincheck.data]
+    #[arg(long, value_name = "DIRECTORY")]
+    store: Option<String>,
+    /// How long a call may take before it becomes a task [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    after: Option<String>,
+    /// The one server behind is this program, spoken to over its stdin and stdout
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Which configuration to check.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> u8 {
+        let config = match self.read() {
+            Ok(config) => config,
+            Err(faults) => return report(&faults),
+        };
+        if let Err(error) = telemetry::start(config.log.format, &config.log.level) {
+            // Only a broken RUST_LOG comes here; the level of the configuration was checked.
+            terminal::complain(&terminal::chain(&error));
+            return exit::USAGE;
+        }
+        proxy(config).unwrap_or_else(|error| {
+            tracing::error!("cannot start: {error}");
+            exit::FAILURE
+        })
+    }
+
+    fn read(self) -> Result<Config, ConfigFaults> {
+        let mut environment = Environment::of_process();
+        let flags = [
+            ("listen.http", "--listen", self.listen),
+            ("store.path", "--store", self.store),
+            ("defaults.after", "--after", self.after),
+        ];
+        for (path, name, value) in flags {
+            if let Some(value) = value {
+                environment = environment.with_flag(path, name, value);
+            }
+        }
+        match (self.config, self.url) {
+            (Some(path), _) => config::load(&path, &environment),
+            (None, Some(url)) => Config::for_url(&url, &environment),
+            (None, None) => Config::for_command(&self.command, &environment),
+        }
+    }
+}
+
+/// Runs the proxy until a signal, and gives the exit code.
+fn proxy(config: Config) -> std::io::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(async {
+        let shutdown = Shutdown::of_process()?;
+        let shown = config.clone();
+        Ok(match app::run(config, shutdown, move |address| greet(&shown, address)).await {
+            Ok(()) => exit::OK,
+            Err(error) => {
+                let why = terminal::chain(&error);
+                if tracing::enabled!(tracing::Level::ERROR) {
+                    tracing::error!("{why}");
+                } else {
+                    // Logs are switched off, but nobody should have to guess from an exit code.
+                    terminal::complain(&why);
+                }
+                error.exit_code()
+            }
+        })
+    });
+    // What still runs was given its grace time.
+    runtime.shutdown_background();
+    code
+}
+
+/// Says where clients find the servers, once they can come.
+fn greet(config: &Config, address: SocketAddr) {
+    for (server, url) in config.endpoints(address) {
+        tracing::info!(server, url, "serving");
+    }
+    if config.log.format == LogFormat::Text {
+        terminal::say(&config.greeting(address));
+    }
+}
+
+impl Check {
+    pub(super) fn run(self) -> u8 {
+        let config = match config::load(&self.config, &Environment::of_process()) {
+            Ok(config) => config,
+            Err(faults) => return report(&faults),
+        };
+        match terminal::print(&summary(&config)) {
+            Ok(()) => exit::OK,
+            Err(_) => exit::FAILURE,
+        }
+    }
+}
+
+fn report(faults: &ConfigFaults) -> u8 {
+    let count = match faults.0.len() {
+        1 => "1 fault".to_owned(),
+        many => format!("{many} faults"),
+    };
+    terminal::complain(&format!("the configuration has {count}"));
+    for fault in &faults.0 {
+        terminal::say(&format!("  {fault}"));
+    }
+    exit::USAGE
+}
+
+/// A few lines that say what a configuration does. No secrets.
+fn summary(config: &Config) -> String {
+    let shown = |duration| humantime::format_duration(duration).to_string();
+    let mut text = String::from("The configuration is fine.\n");
+    let owner = match (&config.owner.from, config.owner.tokens.len()) {
+        (OwnerSource::Header { name, .. }, _) => format!("the header {name}, from trusted addresses"),
+        (OwnerSource::Authorization, 0) if config.listen.http.ip().is_loopback() => {
+            "Authorization, not required".to_owned()
+        }
+        (OwnerSource::Authorization, 0) => "Authorization, checked by the servers behind".to_owned(),
+        (OwnerSource::Authorization, count) => format!("{count} bearer tokens"),
+    };
+    // Writing into a string cannot fail.
+    let _ = writeln!(text, "callers   {owner}");
+    let _ = writeln!(text, "store     {}", config.store.path.display());
+    for (name, url) in config.endpoints(config.listen.http) {
+        let server = config.servers.iter().find(|server| server.name == name);
+        let behind = match server.map(|server| &server.transport) {
+            Some(Transport::Stdio { command, .. }) => command.first().cloned().unwrap_or_default(),
+            Some(Transport::Http { url, .. }) => url.origin().ascii_serialization(),
+            None => String::new(),
+        };
+        let _ = writeln!(text, "server    {name}: {url} -> {behind}");
+    }
+    let policy = &config.defaults;
+    let _ = writeln!(
+        text,
+        "defaults  mode {}, after {}, timeout {}, keep {}",
+        format!("{:?}", policy.mode).to_lowercase(),
+        shown(policy.after),
+        shown(policy.timeout),
+        policy.keep.map_or_else(|| "forever".to_owned(), shown)
+    );
+    let _ = writeln!(text, "rules     {}", config.tools.len());
+    text
+}

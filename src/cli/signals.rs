@@ -1,0 +1,71 @@
+//! Signals: the first asks the proxy to stop, the second ends it.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Resolves when the process is asked to stop.
+pub(super) struct Shutdown(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+/// SIGTERM and SIGINT, one after the other.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Shutdown {
+    /// Resolves with the first SIGTERM or SIGINT. From then on a second one ends the process at once; the store
+    /// is made for that.
+    pub(super) fn of_process() -> io::Result<Self> {
+        let mut signals = Signals::of_process()?;
+        Ok(Self(Box::pin(async move {
+            let name = signals.next().await;
+            tracing::info!(
+                signal = name,
+                "stopping: running calls may end within the grace time; a second signal ends at once"
+            );
+            std::thread::spawn(move || end_at_the_next(signals));
+        })))
+    }
+}
+
+impl Signals {
+    /// From now on the signals do not end the process by themselves.
+    pub(super) fn of_process() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one and names it.
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// On a thread of its own, so that it works when every worker is stuck.
+fn end_at_the_next(mut signals: Signals) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let name = runtime.block_on(signals.next());
+    tracing::warn!(signal = name, "ended at once; what was running is recorded at the next start");
+    std::process::exit(super::exit::INTERRUPTED.into());
+}
+
+impl Future for Shutdown {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl fmt::Debug for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shutdown")
+    }
+}

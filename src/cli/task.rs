@@ -1,0 +1,157 @@
+//! `raincheck task`: what became of the calls whose handles were kept.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use tokio::time::timeout;
+
+use super::call::{Common, Stop, ended, finish, print, report};
+use super::client::{Display, Follow, Handle, Handles, Status, TaskView};
+use super::signals::Signals;
+use super::{exit, terminal};
+
+/// Uses the handles that `call` has kept.
+#[derive(Debug, Args)]
+pub(super) struct Task {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The newest handles, and how far each is
+    List {
+        /// How many
+        #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
+        newest: usize,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// How far a task is, and its result if there is one
+    Get {
+        #[command(flatten)]
+        which: Which,
+        /// Wait for the result
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Ask the server to stop a task
+    Cancel {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+/// Which task is meant.
+#[derive(Debug, Args)]
+struct Which {
+    /// The handle or its beginning, or "last" for the newest
+    #[arg(value_name = "HANDLE")]
+    handle: String,
+    /// The MCP endpoint, for a handle that was not kept on this machine
+    #[arg(long)]
+    url: Option<String>,
+}
+
+/// How long one server may take to say how far a task is, in a list.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Task {
+    pub(super) async fn run(self) -> u8 {
+        finish(match self.command {
+            Command::List { newest, common } => list(newest, &common).await,
+            Command::Get { which, wait, common } => get(&which, wait, &common).await,
+            Command::Cancel { which, common } => cancel(&which, &common).await,
+        })
+    }
+}
+
+impl Which {
+    /// The handle, and where it leads.
+    fn find(&self) -> Result<(String, String), Stop> {
+        if let Some(url) = &self.url {
+            return Ok((self.handle.clone(), url.clone()));
+        }
+        let handle = Handles::of_user().and_then(|handles| handles.find(&self.handle)).map_err(Stop::failure)?;
+        Ok((handle.task, handle.url))
+    }
+}
+
+async fn list(newest: usize, common: &Common) -> Result<u8, Stop> {
+    let handles = Handles::of_user().and_then(|handles| handles.newest(newest)).map_err(Stop::failure)?;
+    if handles.is_empty() {
+        terminal::say("No handles are kept yet: raincheck call URL TOOL --detach makes one.");
+    }
+    for handle in handles {
+        let state = state(&handle, common).await?;
+        let text = if common.json {
+            let task = state.as_ref().map_or("null", |task| task.raw.as_str());
+            let kept = serde_json::to_string(&handle).map_err(Stop::failure)?;
+            format!("{{\"handle\":{kept},\"task\":{task}}}")
+        } else {
+            let shown = match &state {
+                Ok(task) => match &task.message {
+                    Some(message) => format!("{}: {}", task.word(), terminal::one_line(message, 80)),
+                    None => task.word().to_owned(),
+                },
+                Err(why) => terminal::one_line(why, 120),
+            };
+            format!("{}  {}  {}  {shown}", handle.task, handle.at, terminal::one_line(&handle.tool, 40))
+        };
+        print(&terminal::plain(&text))?;
+    }
+    Ok(exit::OK)
+}
+
+/// How far a task is, or why that is not known.
+async fn state(handle: &Handle, common: &Common) -> Result<Result<TaskView, String>, Stop> {
+    let endpoint = common.endpoint(&handle.url)?;
+    Ok(match timeout(PATIENCE, endpoint.get(&handle.task)).await {
+        Ok(Ok(task)) => Ok(task),
+        Ok(Err(error)) => Err(terminal::chain(&error)),
+        Err(_) => Err("the server gives no answer".to_owned()),
+    })
+}
+
+async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
+    let (id, url) = which.find()?;
+    let endpoint = common.endpoint(&url)?;
+    let task = endpoint.get(&id).await.map_err(Stop::client)?;
+    if wait && !task.is_terminal() {
+        let mut display = Display::of_process("task");
+        let mut signals = Signals::of_process().map_err(Stop::failure)?;
+        let interrupt = async || {
+            signals.next().await;
+        };
+        let end = Follow { endpoint: &endpoint, display: &mut display, deadline: None, interrupt }.run(task).await;
+        display.close();
+        return report(end, &id, common.json);
+    }
+    if common.json {
+        print(task.raw.as_str())?;
+        let failed = matches!(task.status, Status::Failed(_) | Status::Cancelled);
+        return Ok(if failed { exit::FAILURE } else { exit::OK });
+    }
+    let message =
+        task.message.as_deref().map(|text| format!(": {}", terminal::one_line(text, 300))).unwrap_or_default();
+    terminal::say(&format!("{} since {}{message}", task.word(), terminal::one_line(&task.created, 40)));
+    ended(&task, false)
+}
+
+async fn cancel(which: &Which, common: &Common) -> Result<u8, Stop> {
+    let (id, url) = which.find()?;
+    let endpoint = common.endpoint(&url)?;
+    endpoint.cancel(&id).await.map_err(Stop::client)?;
+    let task = endpoint.get(&id).await.map_err(Stop::client)?;
+    let shown = if task.is_terminal() {
+        format!("the task is {}", task.word())
+    } else {
+        format!("the server was asked to stop the task; it is still {}", task.word())
+    };
+    terminal::say(&shown);
+    Ok(exit::OK)
+}

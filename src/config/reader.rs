@@ -1,0 +1,294 @@
+//! The configuration as written: tables whose keys are asked for one by one, so that every fault has a path and
+//! a key that nobody asked for is known to be unknown.
+
+use std::collections::BTreeSet;
+
+use toml::de::{DeTable, DeValue};
+
+use super::environment::{Environment, PREFIX};
+use super::fault::{ConfigFaults, Fault, did_you_mean};
+use super::setting::{Setting, expected, kind};
+
+/// A text that is being read, and what has been found wrong with it so far.
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    pub(super) environment: &'a Environment,
+    faults: Vec<Fault>,
+    /// Every key that was asked for: `listen.http`, `tool.match`.
+    asked: BTreeSet<String>,
+    /// Every variable that was asked for.
+    variables: BTreeSet<String>,
+}
+
+/// One table.
+pub(super) struct Section<'a> {
+    path: String,
+    line: Option<usize>,
+    table: Option<&'a DeTable<'a>>,
+    known: Vec<&'static str>,
+    /// Whether variables and flags come before what is written.
+    overridable: bool,
+}
+
+/// What was wrong was reported already.
+struct Reported;
+
+/// One value as written, and where.
+pub(super) struct Entry<'a> {
+    pub(super) path: String,
+    pub(super) line: Option<usize>,
+    pub(super) value: &'a DeValue<'a>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(text: &'a str, environment: &'a Environment) -> Self {
+        Self { text, environment, faults: Vec::new(), asked: BTreeSet::new(), variables: BTreeSet::new() }
+    }
+
+    pub(super) fn fault(&mut self, path: impl Into<String>, line: Option<usize>, message: impl Into<String>) {
+        self.faults.push(Fault { path: path.into(), line, message: message.into() });
+    }
+
+    pub(super) fn line_of(&self, offset: usize) -> usize {
+        1 + self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+    }
+
+    /// A variable that the configuration names, for a secret.
+    pub(super) fn variable(&mut self, name: &str) -> Option<&'a str> {
+        self.variables.insert(name.to_owned());
+        self.environment.variable(name)
+    }
+
+    /// Every key that was asked for, without the numbers of list elements.
+    #[cfg(test)]
+    pub(super) fn asked(&self) -> &BTreeSet<String> {
+        &self.asked
+    }
+
+    /// Reports variables that look like overrides but are none: `RAINCHECK_LISTEN_HTPP`.
+    pub(super) fn unknown_variables(&mut self, sections: &[&str]) {
+        let environment = self.environment;
+        for name in environment.ours() {
+            let rest = name.strip_prefix(PREFIX).unwrap_or_default();
+            let section = rest.split('_').next().unwrap_or_default().to_lowercase();
+            // What Kubernetes sets for a service called, say, raincheck-store.
+            let orchestrated = rest.contains("_SERVICE_") || rest.contains("_PORT_") || rest.ends_with("_PORT");
+            if self.variables.contains(name) || orchestrated || !sections.contains(&section.as_str()) {
+                continue;
+            }
+            let known = self.variables.iter().map(String::as_str);
+            let guess = did_you_mean_exactly(name, known);
+            self.fault(name, None, format!("no setting has this variable{guess}"));
+        }
+    }
+
+    /// The end: what `config` is worth.
+    pub(super) fn finish<T>(mut self, config: Option<T>) -> Result<T, ConfigFaults> {
+        match config {
+            Some(config) if self.faults.is_empty() => Ok(config),
+            _ => {
+                self.faults.sort_by_key(|fault| fault.line.unwrap_or(usize::MAX));
+                self.faults.dedup();
+                Err(ConfigFaults(self.faults))
+            }
+        }
+    }
+}
+
+/// Like [`did_you_mean`], for names in capitals.
+fn did_you_mean_exactly<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = known.map(|name| (strsim::damerau_levenshtein(written, name), name)).filter(|(far, _)| *far <= 3).min();
+    near.map(|(_, name)| format!("; did you mean {name}?")).unwrap_or_default()
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn root(table: &'a DeTable<'a>) -> Self {
+        Self { path: String::new(), line: None, table: Some(table), known: Vec::new(), overridable: false }
+    }
+
+    /// The path of a key in this table.
+    pub(super) fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// The line of the key, or of the table.
+    pub(super) fn line_of(&self, reader: &Reader<'a>, key: &str) -> Option<usize> {
+        self.raw(reader, key).map_or(self.line, |entry| entry.line)
+    }
+
+    /// Reports a fault at a key of this table.
+    pub(super) fn fault(&self, reader: &mut Reader<'a>, key: &str, message: impl Into<String>) {
+        let line = self.line_of(reader, key);
+        reader.fault(self.path_of(key), line, message);
+    }
+
+    fn raw(&self, reader: &Reader<'a>, key: &str) -> Option<Entry<'a>> {
+        let (written, value) = self.table?.iter().find(|(written, _)| written.get_ref() == key)?;
+        let line = Some(reader.line_of(written.span().start));
+        Some(Entry { path: self.path_of(key), line, value: value.get_ref() })
+    }
+
+    /// The value of a key as it is written.
+    pub(super) fn entry(&mut self, reader: &mut Reader<'a>, key: &'static str) -> Option<Entry<'a>> {
+        self.known.push(key);
+        let plain: String = self.path.split('[').next().unwrap_or_default().to_owned();
+        // `owner.token[0]` is cut at the bracket, and nothing is ever below that.
+        let path = if plain.is_empty() { key.to_owned() } else { format!("{plain}.{key}") };
+        reader.asked.insert(path);
+        self.raw(reader, key)
+    }
+
+    /// Whether the key is written here.
+    pub(super) fn has(&self, reader: &Reader<'a>, key: &str) -> bool {
+        self.raw(reader, key).is_some()
+    }
+
+    /// The value of a key; `None` if it is not set, or wrong and reported.
+    pub(super) fn get<T: Setting>(&mut self, reader: &mut Reader<'a>, key: &'static str) -> Option<T> {
+        let entry = self.entry(reader, key);
+        if let Some(read) = self.overridden(reader, key, T::from_text) {
+            return read.ok();
+        }
+        let entry = entry?;
+        match T::from_toml(entry.value) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                reader.fault(entry.path, entry.line, message);
+                None
+            }
+        }
+    }
+
+    /// The elements of a list; each wrong one is reported. `None` if it is not set.
+    pub(super) fn list<T: Setting>(&mut self, reader: &mut Reader<'a>, key: &'static str) -> Option<Vec<T>> {
+        let entry = self.entry(reader, key);
+        let split = |text: &str| -> Result<Vec<T>, String> {
+            text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(T::from_text).collect()
+        };
+        if let Some(read) = self.overridden(reader, key, split) {
+            return read.ok();
+        }
+        let entry = entry?;
+        let Some(elements) = entry.value.as_array() else {
+            reader.fault(entry.path, entry.line, format!("expected a list, found {}", kind(entry.value)));
+            return None;
+        };
+        let mut list = Vec::new();
+        for (at, element) in elements.iter().enumerate() {
+            match T::from_toml(element.get_ref()) {
+                Ok(value) => list.push(value),
+                Err(message) => {
+                    let line = reader.line_of(element.span().start);
+                    reader.fault(format!("{}[{at}]", entry.path), Some(line), message);
+                }
+            }
+        }
+        Some(list)
+    }
+
+    /// The members of a table of strings, with the path of each.
+    pub(super) fn strings(
+        &mut self,
+        reader: &mut Reader<'a>,
+        key: &'static str,
+    ) -> Vec<(String, String, Option<usize>)> {
+        let Some(entry) = self.entry(reader, key) else { return Vec::new() };
+        let Some(table) = entry.value.as_table() else {
+            reader.fault(
+                entry.path,
+                entry.line,
+                format!("expected a table of strings, such as {{ name = \"value\" }}, found {}", kind(entry.value)),
+            );
+            return Vec::new();
+        };
+        let mut strings = Vec::new();
+        for (name, value) in table {
+            let line = Some(reader.line_of(name.span().start));
+            if let Some(text) = value.get_ref().as_str() {
+                strings.push((name.get_ref().to_string(), text.to_owned(), line));
+            } else {
+                let path = format!("{}.{}", entry.path, name.get_ref());
+                reader.fault(path, line, expected::<String>(value.get_ref()));
+            }
+        }
+        strings
+    }
+
+    /// The table under a key, absent or not, whose plain settings variables and flags may override.
+    pub(super) fn table(&mut self, reader: &mut Reader<'a>, key: &'static str) -> Section<'a> {
+        let entry = self.entry(reader, key);
+        let path = self.path_of(key);
+        let line = entry.as_ref().and_then(|entry| entry.line);
+        let table = entry.as_ref().and_then(|entry| entry.value.as_table());
+        if let (Some(entry), None) = (entry, table) {
+            let message = format!("expected a table [{path}], found {}", kind(entry.value));
+            reader.fault(entry.path, entry.line, message);
+        }
+        Section { path, line, table, known: Vec::new(), overridable: true }
+    }
+
+    /// The tables of a list of tables, such as `[[tool]]`.
+    pub(super) fn tables(&mut self, reader: &mut Reader<'a>, key: &'static str) -> Vec<Section<'a>> {
+        let Some(entry) = self.entry(reader, key) else { return Vec::new() };
+        let Some(elements) = entry.value.as_array() else {
+            let message =
+                format!("expected tables that each begin with [[{}]], found {}", entry.path, kind(entry.value));
+            reader.fault(entry.path, entry.line, message);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for (at, element) in elements.iter().enumerate() {
+            let path = format!("{}[{at}]", entry.path);
+            let line = Some(reader.line_of(element.span().start));
+            match element.get_ref().as_table() {
+                Some(table) => {
+                    sections.push(Section { path, line, table: Some(table), known: Vec::new(), overridable: false });
+                }
+                None => reader.fault(path, line, format!("expected a table, found {}", kind(element.get_ref()))),
+            }
+        }
+        sections
+    }
+
+    /// Reports the keys that nobody has asked for. `later` are names of versions to come.
+    pub(super) fn finish(self, reader: &mut Reader<'a>, later: &[&str]) {
+        for (written, value) in self.table.into_iter().flatten() {
+            let name: &str = written.get_ref();
+            if self.known.contains(&name) {
+                continue;
+            }
+            let line = Some(reader.line_of(written.span().start));
+            let message = if later.contains(&name) {
+                "is not in this version yet; take it out".to_owned()
+            } else {
+                let what = if value.get_ref().is_table() { "unknown table" } else { "unknown key" };
+                format!("{what}{}", did_you_mean(name, self.known.iter().copied()))
+            };
+            reader.fault(self.path_of(&name.escape_debug().to_string()), line, message);
+        }
+    }
+
+    /// What a flag or a variable says of a key, if they set it.
+    fn overridden<T>(
+        &self,
+        reader: &mut Reader<'a>,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<Result<T, Reported>> {
+        if !self.overridable {
+            return None;
+        }
+        let path = self.path_of(key);
+        let variable = format!("{PREFIX}{}", path.replace('.', "_").to_uppercase());
+        reader.variables.insert(variable.clone());
+        let environment = reader.environment;
+        let over = environment.overriding(&path, &variable)?;
+        match read(over.value) {
+            Ok(value) => Some(Ok(value)),
+            Err(message) => {
+                reader.fault(path, None, format!("{message} (set by {})", over.origin));
+                Some(Err(Reported))
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `[[server]]`: the servers behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+
+use super::reader::{Reader, Section};
+use super::run::{ForwardCancel, ServerConfig, Transport, UpstreamEra};
+use super::secret;
+use super::setting::{Setting, WebUrl, choice};
+
+/// Settings of servers that belong to versions to come.
+const LATER: &[&str] = &["sessions", "serial", "roots", "budget", "max_running", "health"];
+
+/// Headers that the proxy writes itself, so nobody else may set or pass them on.
+const OWN_HEADERS: &[&str] = &[
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "origin",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// How a server is reached, before it is known which keys may stand beside it.
+enum Way {
+    Command(Vec<String>),
+    Url(url::Url),
+}
+
+/// Reads all servers. `authenticates`: whether Raincheck itself proves who callers are.
+pub(super) fn read<'a>(
+    reader: &mut Reader<'a>,
+    root: &mut Section<'a>,
+    sections: Vec<Section<'a>>,
+    authenticates: bool,
+) -> Vec<ServerConfig> {
+    if sections.is_empty() && !root.has(reader, "server") {
+        root.fault(reader, "server", "there is none; add a [[server]] with a name and a command or a url");
+    }
+    let mut names = BTreeSet::new();
+    let mut servers = Vec::new();
+    for mut section in sections {
+        let name = section.get(reader, "name").map(|Name(name)| name);
+        if name.is_none() && !section.has(reader, "name") {
+            section.fault(reader, "name", "is missing: it is mounted at /NAME/mcp");
+        }
+        if let Some(name) = &name
+            && !names.insert(name.clone())
+        {
+            section.fault(reader, "name", format!("another server is called \"{name}\" already"));
+        }
+        let transport = transport(reader, &mut section, authenticates);
+        let server = |reader: &mut Reader<'a>, section: &mut Section<'a>, name, transport| ServerConfig {
+            name,
+            transport,
+            share: section.get(reader, "share").unwrap_or(false),
+            cancel: section.get(reader, "cancel").unwrap_or(ForwardCancel::Forward),
+            cancel_grace: section.get(reader, "cancel_grace").unwrap_or(Duration::from_secs(30)),
+            connect_timeout: section.get(reader, "connect_timeout").unwrap_or(Duration::from_mins(1)),
+            max_sessions: section.get(reader, "max_sessions").unwrap_or(64),
+            session_idle: section.get(reader, "session_idle").unwrap_or(Duration::from_mins(10)),
+            era: section.get(reader, "era").unwrap_or(UpstreamEra::Legacy),
+        };
+        // A server that is not complete is read to its end all the same, so that all its faults show at once.
+        let complete = name.is_some() && transport.is_some();
+        let transport =
+            transport.unwrap_or_else(|| Transport::Stdio { command: Vec::new(), env: BTreeMap::new(), cwd: None });
+        let server = server(reader, &mut section, name.unwrap_or_default(), transport);
+        section.finish(reader, LATER);
+        if complete || !server.name.is_empty() {
+            servers.push(server);
+        }
+    }
+    servers
+}
+
+fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticates: bool) -> Option<Transport> {
+    let command: Option<Vec<String>> = section.list(reader, "command");
+    let url = section.get(reader, "url").map(|WebUrl(url)| url);
+    let env = variables(reader, section);
+    let cwd: Option<PathBuf> = section.get(reader, "cwd");
+    let headers = headers(reader, section);
+    let forward: Option<Vec<HeaderName>> = section.list(reader, "forward");
+
+    let (has_command, has_url) = (section.has(reader, "command"), section.has(reader, "url"));
+    if has_command == has_url {
+        let found = if has_command { "both are set" } else { "neither is set" };
+        section.fault(reader, "url", format!("a server needs exactly one of command and url, {found}"));
+        return None;
+    }
+    let (strangers, needed): (&[&str], _) = if has_command {
+        (&["headers", "headers_env", "headers_file", "forward"], "url")
+    } else {
+        (&["env", "env_file", "cwd"], "command")
+    };
+    for key in strangers {
+        if section.has(reader, key) {
+            section.fault(reader, key, format!("only means something beside {needed}"));
+        }
+    }
+    let way = match (command, url) {
+        (Some(command), _) => Way::Command(program(reader, section, command)?),
+        (None, url) => Way::Url(url?),
+    };
+    Some(match way {
+        Way::Command(command) => Transport::Stdio { command, env, cwd },
+        Way::Url(url) => {
+            let forward = forwarded(reader, section, forward, &headers, authenticates);
+            Transport::Http { url, headers, forward }
+        }
+    })
+}
+
+/// `@self` is this very program, wherever it stands.
+fn program<'a>(reader: &mut Reader<'a>, section: &Section<'a>, mut command: Vec<String>) -> Option<Vec<String>> {
+    let Some(first) = command.first_mut() else {
+        section.fault(reader, "command", "must not be empty: the program first, then its arguments");
+        return None;
+    };
+    if first == "@self" {
+        match reader.environment.program().and_then(|path| path.to_str()) {
+            Some(path) => path.clone_into(first),
+            None => {
+                section.fault(
+                    reader,
+                    "command",
+                    "the path of this program, for @self, cannot be found or is not UTF-8",
+                );
+            }
+        }
+    } else if first.contains(' ') && command.len() == 1 {
+        let message = "is a list: the program first, then each argument as a string of its own; no shell reads it";
+        section.fault(reader, "command", message);
+        return None;
+    }
+    Some(command)
+}
+
+fn variables<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> BTreeMap<String, String> {
+    let mut variables = BTreeMap::new();
+    for (key, from_file) in [("env", false), ("env_file", true)] {
+        for (name, text, line) in section.strings(reader, key) {
+            let path = format!("{}.{}", section.path_of(key), name.escape_debug());
+            if name.is_empty() || name.contains(['=', '\0']) {
+                reader.fault(&path, line, "is not a name that a variable can have");
+            }
+            let value = if from_file { secret::of_file(&text) } else { Ok(text) };
+            match value {
+                Err(message) => reader.fault(&path, line, message),
+                Ok(value) if value.contains('\0') => reader.fault(&path, line, "must not hold a zero byte"),
+                Ok(value) => {
+                    if variables.insert(name, value).is_some() {
+                        reader.fault(&path, line, "is set in env as well; leave one");
+                    }
+                }
+            }
+        }
+    }
+    variables
+}
+
+fn headers<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for key in ["headers", "headers_env", "headers_file"] {
+        for (name, text, line) in section.strings(reader, key) {
+            let path = format!("{}.{}", section.path_of(key), name.escape_debug());
+            let value = match key {
+                "headers_env" => secret::of_variable(reader, &text),
+                "headers_file" => secret::of_file(&text),
+                _ => Ok(text),
+            };
+            let value = value.and_then(|value| {
+                let mut value = HeaderValue::from_str(&value)
+                    .map_err(|_| "holds characters that a header cannot have".to_owned())?;
+                value.set_sensitive(true);
+                Ok(value)
+            });
+            match (settable(&name), value) {
+                (Ok(name), Ok(value)) => {
+                    if headers.insert(name, value).is_some() {
+                        reader.fault(path, line, "is set twice; leave one");
+                    }
+                }
+                (name, value) => {
+                    for message in [name.err(), value.err()].into_iter().flatten() {
+                        reader.fault(&path, line, message);
+                    }
+                }
+            }
+        }
+    }
+    headers
+}
+
+fn settable(name: &str) -> Result<HeaderName, String> {
+    let name = HeaderName::from_text(name)?;
+    if OWN_HEADERS.contains(&name.as_str()) { Err("Raincheck sets this header itself".to_owned()) } else { Ok(name) }
+}
+
+/// While Raincheck does not prove who callers are it stands in front of the same resource, so their credentials
+/// go on; with a proof of its own they were meant for Raincheck, and go nowhere unless somebody says so.
+fn forwarded<'a>(
+    reader: &mut Reader<'a>,
+    section: &Section<'a>,
+    written: Option<Vec<HeaderName>>,
+    fixed: &HeaderMap,
+    authenticates: bool,
+) -> Vec<HeaderName> {
+    let Some(forward) = written else {
+        let pass = !authenticates && !fixed.contains_key(AUTHORIZATION);
+        return if pass { vec![AUTHORIZATION] } else { Vec::new() };
+    };
+    for name in &forward {
+        if let Err(message) = settable(name.as_str()) {
+            section.fault(reader, "forward", format!("{name}: {message}"));
+        }
+        if fixed.contains_key(name) {
+            section.fault(reader, "forward", format!("{name} is set in headers as well; leave one"));
+        }
+    }
+    forward
+}
+
+/// A name of a server: part of a path.
+struct Name(String);
+
+impl Setting for Name {
+    const EXPECTED: &'static str = "a name of lower-case letters, digits, - and _, such as \"reports\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        if text.is_empty() || text.len() > 64 || !text.bytes().all(fits) {
+            return Err(format!("expected {} (64 characters at most)", Self::EXPECTED));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl Setting for ForwardCancel {
+    const EXPECTED: &'static str = "\"forward\", \"never\" or \"ignored\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("forward", Self::Forward), ("never", Self::Never), ("ignored", Self::Ignored)], &[])
+    }
+}
+
+impl Setting for UpstreamEra {
+    const EXPECTED: &'static str = "\"legacy\", \"modern\" or \"auto\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("legacy", Self::Legacy), ("modern", Self::Modern), ("auto", Self::Auto)], &[])
+    }
+}

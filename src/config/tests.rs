@@ -1,0 +1,413 @@
+//! Whole texts in, configurations or faults out.
+
+use super::*;
+use std::time::Duration;
+
+const SERVER: &str = "[[server]]\nname = \"s\"\ncommand = [\"true\"]\n";
+
+fn read(text: &str) -> Config {
+    parse(text, &Environment::default()).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn faults(text: &str, environment: &Environment) -> Vec<Fault> {
+    match parse(text, environment) {
+        Ok(_) => panic!("no fault found in:\n{text}"),
+        Err(ConfigFaults(faults)) => faults,
+    }
+}
+
+/// The text before `SERVER`, and each fault as path and a part of its message.
+const BAD: &[(&str, &[(&str, &str)])] = &[
+    ("lisen = 1", &[("lisen", "did you mean \"listen\"?")]),
+    ("listen = 1", &[("listen", "expected a table [listen], found a whole number")]),
+    ("[listen]\nhttp = \"localhost:80\"", &[("listen.http", "write \"127.0.0.1:80\"")]),
+    ("[listen]\nhttp = \"127.0.0.1\"", &[("listen.http", "the port is missing")]),
+    ("[listen]\nhttp = 8080", &[("listen.http", "found a whole number")]),
+    ("[listen]\nhtpp = \"127.0.0.1:1\"", &[("listen.htpp", "unknown key; did you mean \"http\"?")]),
+    ("[listen]\nstdio = true", &[("listen.stdio", "not in this version yet")]),
+    ("[admin]\nhttp = \"127.0.0.1:1\"", &[("admin", "not in this version yet")]),
+    ("[listen]\npublic_url = \"ftp://h/\"", &[("listen.public_url", "must be http or https")]),
+    (
+        "[listen]\nallowed_hosts = [\"a.example\", \"b:80\", \"http://c\"]",
+        &[("listen.allowed_hosts[1]", "leave out the port"), ("listen.allowed_hosts[2]", "leave out the scheme")],
+    ),
+    (
+        "[listen]\nallowed_origins = [\"*\", \"https://a/b\"]",
+        &[("listen.allowed_origins[0]", "list the ones that you trust"), ("listen.allowed_origins[1]", "an origin")],
+    ),
+    ("[listen]\nkeep_alive = 15", &[("listen.keep_alive", "write \"15s\"")]),
+    ("[store]\npath = \"\"", &[("store.path", "must not be empty")]),
+    (
+        "[store]\ndurability = \"disk\"\ncache = \"lots\"\nmax_tasks = 0",
+        &[
+            ("store.durability", "\"power\", \"process\""),
+            ("store.cache", "such as \"8MiB\""),
+            ("store.max_tasks", "above 0"),
+        ],
+    ),
+    (
+        "[limits]\nbody = \"0MiB\"\ndepth = 1000\ncalls = -1\nread_timeout = \"0s\"",
+        &[
+            ("limits.body", "a size"),
+            ("limits.depth", "128 at most"),
+            ("limits.calls", "above 0"),
+            ("limits.read_timeout", "longer than zero"),
+        ],
+    ),
+    (
+        "[log]\nformat = \"jsn\"\nlevel = \"a=b=c\"",
+        &[("log.format", "did you mean \"json\"?"), ("log.level", "such as \"info\"")],
+    ),
+    ("[shutdown]\ngrace = \"5 parsecs\"", &[("shutdown.grace", "a duration")]),
+    (
+        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask_timeout = \"1h\"\non_lost = \"unknown\"",
+        &[
+            ("defaults.mode", "\"sync\", \"auto\", \"task\""),
+            ("defaults.fallback", "not in this version yet"),
+            ("defaults.ask_timeout", "not in this version yet"),
+            ("defaults.on_lost", "not in this version yet"),
+        ],
+    ),
+    ("[defaults]\nafter = \"1h\"", &[("defaults.after", "must be shorter than timeout")]),
+    ("[defaults]\ntimeout = \"5s\"", &[("defaults.timeout", "must be shorter than timeout")]),
+    ("[owner]\nfrom = \"header\"", &[("owner.from", "\"header:NAME\"")]),
+    ("[owner]\nfrom = \"header:x-user\"", &[("owner.trusted", "from any other address it could be forged")]),
+    ("[owner]\nfrom = \"header:x-user\"\ntrusted = [\"0.0.0.0/0\"]", &[("owner.trusted", "forge")]),
+    (
+        "[owner]\nfrom = \"header:x-user\"\ntrusted = [\"10.0.0.0/33\", \"h\"]",
+        &[("owner.trusted[0]", "a block"), ("owner.trusted[1]", "a block"), ("owner.trusted", "forged")],
+    ),
+    ("[owner]\ntrusted = [\"10.0.0.1\"]", &[("owner.trusted", "only means something with from")]),
+    (
+        "[[owner.token]]\nname = \"a\"\ntoken = \"Bearer x\"\n[[owner.token]]\ntoken = \"t\"\ntoken_env = \"E\"",
+        &[
+            ("owner.token[0].token", "leave out the word Bearer"),
+            ("owner.token[1].name", "is missing"),
+            ("owner.token[1].token", "exactly one of token, token_env and token_file"),
+        ],
+    ),
+    (
+        "[[owner.token]]\nname = \"a\"\ntoken_env = \"NOT_SET\"\n[[owner.token]]\nname = \"b\"\ntoken_file = \"/no/such\"",
+        &[
+            ("owner.token[0].token_env", "the variable NOT_SET is not set"),
+            ("owner.token[1].token_file", "cannot read /no/such"),
+        ],
+    ),
+    ("[[server]]\nname = \"s\"\nurl = \"http://h/mcp\"", &[("server[1].name", "another server is called \"s\"")]),
+    (
+        "[[server]]\nname = \"Upper\"\ncommand = []\nurl = \"http://u:p@h/\"",
+        &[
+            ("server[0].name", "lower-case"),
+            ("server[0].url", "must hold no credentials"),
+            ("server[0].url", "both are set"),
+        ],
+    ),
+    ("[[server]]\nname = \"a\"", &[("server[0].url", "neither is set")]),
+    ("[[server]]\nname = \"a\"\ncommand = \"npx x\"", &[("server[0].command", "expected a list, found a string")]),
+    ("[[server]]\nname = \"a\"\ncommand = [\"npx x\"]", &[("server[0].command", "no shell reads it")]),
+    (
+        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\nforward = [\"a\"]\nheaders = { b = \"c\" }\nserial = true",
+        &[
+            ("server[0].forward", "only means something beside url"),
+            ("server[0].headers", "only means something beside url"),
+            ("server[0].serial", "not in this version yet"),
+        ],
+    ),
+    (
+        "[[server]]\nname = \"a\"\nurl = \"http://h/\"\ncwd = \"/\"\nera = \"old\"\ncancel = \"no\"\nmax_sessions = 1.5",
+        &[
+            ("server[0].cwd", "only means something beside command"),
+            ("server[0].era", "\"legacy\", \"modern\", \"auto\""),
+            ("server[0].cancel", "\"forward\", \"never\", \"ignored\""),
+            ("server[0].max_sessions", "found a decimal number"),
+        ],
+    ),
+    (
+        "[[server]]\nname = \"a\"\nurl = \"http://h/\"\nheaders = { host = \"x\", k = 1 }\nforward = [\"k\", \"mcp-name\"]\nheaders_env = { k = \"NONE\" }",
+        &[
+            ("server[0].headers.host", "Raincheck sets this header itself"),
+            ("server[0].headers.k", "expected a string"),
+            ("server[0].headers_env.k", "NONE is not set"),
+            ("server[0].forward", "mcp-name: Raincheck sets"),
+        ],
+    ),
+    (
+        "[[tool]]\nmode = \"task\"\n[[tool]]\nmatch = \"a\"\nserver = \"z\"\n[[tool]]\nmatch = \"a\"\nserver = \"z\"",
+        &[
+            ("tool[0].match", "is missing"),
+            ("tool[1].server", "there is no [[server]] with the name \"z\"; did you mean \"s\"?"),
+            ("tool[2].server", "there is no [[server]]"),
+            ("tool[2].match", "make them one"),
+        ],
+    ),
+    (
+        "[[tool]]\nmatch = \"a\"\nafter = \"3h\"\nkeep = \"ever\"\ndedupe = \"off\"\nmax_runing = 1",
+        &[
+            ("tool[0].after", "must be shorter than timeout"),
+            ("tool[0].keep", "a duration"),
+            ("tool[0].dedupe", "not in this version yet"),
+            ("tool[0].max_runing", "did you mean \"max_running\"?"),
+        ],
+    ),
+    ("[[tool]]\nmatch = \"a**\"", &[("tool[0].match", "write it once")]),
+    ("a = \nb = 2\nc = [", &[("syntax", ""), ("syntax", "")]),
+    ("[listen]\nhttp = \"0.0.0.0:80\"", &[("listen.http", "owner.allow_anonymous = true")]),
+];
+
+#[test]
+fn every_fault_is_reported_with_its_path() {
+    for (text, expected) in BAD {
+        let mut found = faults(&format!("{text}\n{SERVER}"), &Environment::default());
+        for (path, part) in *expected {
+            let at = found.iter().position(|fault| fault.path == *path && fault.message.contains(part));
+            let at = at.unwrap_or_else(|| panic!("no {path} with {part:?} in {found:#?}"));
+            found.remove(at);
+        }
+        let syntax = expected.iter().any(|(path, _)| *path == "syntax");
+        assert!(found.is_empty() || syntax, "unexpected for {text:?}: {found:#?}");
+    }
+}
+
+#[test]
+fn a_fault_names_its_line() {
+    let found = faults(&format!("{SERVER}\n[defaults]\n\nafter = \"x\"\n"), &Environment::default());
+    assert_eq!(found[0].line, Some(7));
+    assert_eq!(found[0].to_string().split(": ").next(), Some("defaults.after (line 7)"));
+}
+
+#[test]
+fn an_empty_text_asks_for_a_server() {
+    assert_eq!(faults("", &Environment::default())[0].path, "server");
+}
+
+#[test]
+fn the_defaults_are_those_of_the_design() {
+    let config = read(SERVER);
+    assert_eq!(config.listen.http.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.store.path.to_str(), Some("raincheck.data"));
+    assert_eq!(config.defaults, ToolPolicy::default());
+    assert_eq!(config.owner.from, OwnerSource::Authorization);
+    assert!(!config.owner.authenticates());
+}
+
+#[test]
+fn a_rule_changes_only_what_it_names() {
+    let config = read(&format!(
+        "{SERVER}[defaults]\ntimeout = \"40m\"\n[[tool]]\nmatch = \"x_*\"\nmode = \"task\"\nkeep = \"forever\"\nmax_running = 2\n"
+    ));
+    let rule = &config.tools[0];
+    let expected = ToolPolicy {
+        mode: Mode::Task,
+        timeout: Duration::from_mins(40),
+        keep: None,
+        max_running: Some(2),
+        ..ToolPolicy::default()
+    };
+    assert_eq!((rule.pattern.as_str(), &rule.server, &rule.policy), ("x_*", &None, &expected));
+}
+
+#[test]
+fn a_flag_comes_before_a_variable_and_a_variable_before_the_file() {
+    let text =
+        format!("{SERVER}[listen]\nhttp = \"127.0.0.1:1\"\n[store]\npath = \"file\"\n[defaults]\nafter = \"1s\"\n");
+    let environment = Environment::of([
+        ("RAINCHECK_LISTEN_HTTP", "127.0.0.1:2"),
+        ("RAINCHECK_STORE_PATH", "variable"),
+        ("RAINCHECK_LIMITS_BODY", "1MiB"),
+        ("RAINCHECK_LIMITS_CALLS", "7"),
+        ("RAINCHECK_OWNER_ALLOW_ANONYMOUS", "true"),
+        ("RAINCHECK_LISTEN_ALLOWED_HOSTS", "A.example, b.example"),
+        ("RAINCHECK_HANDLES", "not ours"),
+        ("RAINCHECK_STORE_SERVICE_HOST", "from an orchestrator"),
+    ])
+    .with_flag("listen.http", "--listen", "127.0.0.1:3".to_owned());
+    let config = parse(&text, &environment).unwrap();
+    assert_eq!(config.listen.http.port(), 3);
+    assert_eq!(config.store.path.to_str(), Some("variable"));
+    assert_eq!(config.defaults.after, Duration::from_secs(1));
+    assert_eq!((config.limits.body, config.limits.calls), (1 << 20, 7));
+    assert!(config.owner.allow_anonymous);
+    assert_eq!(config.listen.allowed_hosts, ["a.example", "b.example"]);
+}
+
+#[test]
+fn a_wrong_variable_is_a_fault_that_names_it() {
+    let environment = Environment::of([
+        ("RAINCHECK_LISTEN_HTTP", "nowhere"),
+        ("RAINCHECK_LISTEN_HTPP", "127.0.0.1:1"),
+        ("RAINCHECK_OWNER_ALLOW_ANONYMOUS", "yes"),
+    ]);
+    let found = faults(SERVER, &environment);
+    let paths: Vec<_> = found.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["listen.http", "owner.allow_anonymous", "RAINCHECK_LISTEN_HTPP"]);
+    assert!(found[0].message.ends_with("(set by RAINCHECK_LISTEN_HTTP)"), "{}", found[0]);
+    assert!(found[2].message.contains("did you mean RAINCHECK_LISTEN_HTTP?"), "{}", found[2]);
+}
+
+#[test]
+fn secrets_come_from_variables_and_files_and_are_never_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    std::fs::write(&file, "s3cret-file\n").unwrap();
+    let text = format!(
+        "[[owner.token]]\nname = \"ann\"\ntoken_file = {file:?}\n[[owner.token]]\nname = \"bo\"\ntoken_env = \"RAINCHECK_OWNER_BO\"\n\
+         [[server]]\nname = \"s\"\nurl = \"http://h/mcp\"\nheaders_env = {{ authorization = \"KEY\" }}\nheaders_file = {{ x-key = {file:?} }}\n\
+         [[server]]\nname = \"t\"\ncommand = [\"x\"]\nenv = {{ A = \"s3cret-plain\" }}\nenv_file = {{ B = {file:?} }}\n"
+    );
+    let environment = Environment::of([("KEY", "Bearer s3cret-env"), ("RAINCHECK_OWNER_BO", "s3cret-bo")]);
+    let config = parse(&text, &environment).unwrap();
+    let tokens: Vec<_> = config.owner.tokens.iter().map(|token| (token.name.as_str(), token.token.as_str())).collect();
+    assert_eq!(tokens, [("ann", "s3cret-file"), ("bo", "s3cret-bo")]);
+    let Transport::Http { headers, forward, .. } = &config.servers[0].transport else { panic!() };
+    assert_eq!(
+        (&headers["authorization"], &headers["x-key"]),
+        (&"Bearer s3cret-env".parse().unwrap(), &"s3cret-file".parse().unwrap())
+    );
+    assert!(forward.is_empty());
+    let Transport::Stdio { env, .. } = &config.servers[1].transport else { panic!() };
+    assert_eq!((env["A"].as_str(), env["B"].as_str()), ("s3cret-plain", "s3cret-file"));
+    assert!(!format!("{config:?} {environment:?}").contains("s3cret"));
+}
+
+#[test]
+fn no_fault_repeats_a_secret() {
+    let text = "[[owner.token]]\nname = \"a\"\ntoken = \"s3cret with space\"\n[[owner.token]]\nname = \"b\"\ntoken = \"s3cret with space\"\n\
+                [[server]]\nname = \"s\"\nurl = \"http://user:s3cret@h/\"\nheaders = { x = \"s3cret\\u0001\", host = \"s3cret\" }\n\
+                [[server]]\nname = \"t\"\ncommand = [\"x\"]\nenv = { A = \"s3cret\\u0000\" }\n";
+    let found = faults(text, &Environment::default());
+    assert_eq!(found.len(), 7, "{found:#?}");
+    assert!(!format!("{found:?}").contains("s3cret"));
+}
+
+#[test]
+fn credentials_go_on_only_while_nobody_here_checks_them() {
+    let forwarded = |head: &str, tail: &str| {
+        let config = read(&format!("{head}\n[[server]]\nname = \"s\"\nurl = \"http://h/mcp\"\n{tail}"));
+        let Transport::Http { forward, .. } = &config.servers[0].transport else { panic!() };
+        forward.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let token = "[[owner.token]]\nname = \"a\"\ntoken = \"t\"";
+    assert_eq!(forwarded("", ""), ["authorization"]);
+    assert!(forwarded("", "headers = { Authorization = \"fixed\" }").is_empty());
+    assert!(forwarded(token, "").is_empty());
+    assert!(forwarded("[owner]\nfrom = \"header:x-user\"\ntrusted = [\"10.0.0.1\"]", "").is_empty());
+    assert_eq!(forwarded(token, "forward = [\"authorization\", \"x-tenant\"]"), ["authorization", "x-tenant"]);
+}
+
+#[test]
+fn a_public_listener_needs_somebody_who_checks_the_callers() {
+    let public = "[listen]\nhttp = \"0.0.0.0:80\"\n";
+    let url = "[[server]]\nname = \"u\"\nurl = \"http://h/mcp\"\n";
+    let open = |text: String| parse(&text, &Environment::default()).is_err();
+    assert!(open(format!("{public}{SERVER}")));
+    assert!(open(format!("{public}{url}{SERVER}")), "one server that checks does not guard the other");
+    assert!(open(format!("{public}{url}forward = []\n")));
+    assert!(!open(format!("{public}{url}")), "the server behind gets the credentials and checks them");
+    assert!(!open(format!("{public}{SERVER}[owner]\nallow_anonymous = true\n")));
+    assert!(!open(format!("{public}{SERVER}[[owner.token]]\nname = \"a\"\ntoken = \"t\"\n")));
+    assert!(!open(format!("{public}{SERVER}[owner]\nfrom = \"header:x\"\ntrusted = [\"10.0.0.1\"]\n")));
+    assert!(!open(format!("[listen]\nhttp = \"[::1]:80\"\n{SERVER}")));
+}
+
+#[test]
+fn a_command_line_makes_a_configuration_without_a_file() {
+    let environment = Environment::default().with_flag("defaults.after", "--after", "2s".to_owned());
+    let command = ["npx".to_owned(), "-y".to_owned(), "quote \" and \\ and\nline".to_owned()];
+    let config = Config::for_command(&command, &environment).unwrap();
+    let Transport::Stdio { command: read, .. } = &config.servers[0].transport else { panic!() };
+    assert_eq!((read.as_slice(), config.defaults.after), (command.as_slice(), Duration::from_secs(2)));
+    let config = Config::for_url("http://127.0.0.1:3000/mcp", &environment).unwrap();
+    let address = "127.0.0.1:8080".parse().unwrap();
+    assert_eq!(config.endpoints(address), [("server", "http://127.0.0.1:8080/mcp".to_owned())]);
+    let ConfigFaults(found) = Config::for_url("http://u:p@h/", &environment).unwrap_err();
+    assert_eq!(found[0].path, "server[0].url");
+}
+
+#[test]
+fn the_greeting_shows_where_to_connect_and_what_to_try() {
+    let environment = Environment::default().with_program("/bin/raincheck".into());
+    let demo = parse(EXAMPLE, &environment).unwrap();
+    let text = demo.greeting("0.0.0.0:81".parse().unwrap());
+    assert!(text.contains("  http://127.0.0.1:81/mcp   (demo)\n"), "{text}");
+    assert!(text.ends_with("call http://127.0.0.1:81/mcp slow_report '{}'"), "{text}");
+    let two = read(&format!(
+        "[listen]\npublic_url = \"https://h.example/\"\n{SERVER}[[server]]\nname = \"t\"\nurl = \"http://h/\"\n"
+    ));
+    let text = two.greeting("127.0.0.1:81".parse().unwrap());
+    assert!(text.contains("https://h.example/s/mcp   (s)\n  https://h.example/t/mcp   (t)\n"), "{text}");
+    assert!(text.ends_with("call https://h.example/s/mcp TOOL '{}'"), "{text}");
+}
+
+#[test]
+fn at_self_is_this_program() {
+    let text = "[[server]]\nname = \"s\"\ncommand = [\"@self\", \"demo-server\"]\n";
+    let config = parse(text, &Environment::default().with_program("/bin/raincheck".into())).unwrap();
+    let Transport::Stdio { command, .. } = &config.servers[0].transport else { panic!() };
+    assert_eq!(command, &["/bin/raincheck", "demo-server"]);
+    assert_eq!(faults(text, &Environment::default())[0].path, "server[0].command");
+}
+
+/// The example with every setting that it shows as a comment switched on. Prose has a space after the `#`.
+fn example_switched_on() -> String {
+    let switch = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') && !rest.is_empty() => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    EXAMPLE.lines().map(switch).collect::<Vec<_>>().join("\n")
+}
+
+const EXAMPLE: &str = include_str!("../../config.example.toml");
+
+#[test]
+fn the_example_is_valid_and_serves_the_demo() {
+    let config = parse(EXAMPLE, &Environment::default().with_program("/bin/raincheck".into())).unwrap();
+    let Transport::Stdio { command, .. } = &config.servers[0].transport else { panic!() };
+    assert_eq!(command, &["/bin/raincheck", "demo-server"]);
+    assert_eq!(config.listen.http.to_string(), "127.0.0.1:8080");
+}
+
+#[test]
+fn the_example_shows_every_key() {
+    let text = example_switched_on();
+    let environment = Environment::default();
+    let mut reader = Reader::new(&text, &environment);
+    let (table, errors) = DeTable::parse_recoverable(&text);
+    assert!(errors.is_empty(), "{errors:?}");
+    super::read(&mut reader, table.get_ref());
+    let mut shown = std::collections::BTreeSet::new();
+    for (name, value) in table.get_ref() {
+        let (name, value) = (name.get_ref().to_string(), value.get_ref());
+        let elements = value.as_array().into_iter().flatten().filter_map(|element| element.get_ref().as_table());
+        for (key, inner) in value.as_table().into_iter().chain(elements).flatten() {
+            let tokens = inner.get_ref().as_array().into_iter().flatten().filter_map(|it| it.get_ref().as_table());
+            shown.extend(tokens.flatten().map(|(inner, _)| format!("{name}.{}.{}", key.get_ref(), inner.get_ref())));
+            shown.insert(format!("{name}.{}", key.get_ref()));
+        }
+        shown.insert(name);
+    }
+    let missing: Vec<_> = reader.asked().difference(&shown).collect();
+    assert!(missing.is_empty(), "the example does not show {missing:?}");
+    let unknown: Vec<_> = shown.difference(reader.asked()).collect();
+    assert!(unknown.is_empty(), "the example shows what nobody reads: {unknown:?}");
+}
+
+#[test]
+fn the_example_shows_the_defaults() {
+    // What is shown as a comment is the default, except where only one of several ways can be.
+    let plain = ["listen", "store", "limits", "log", "shutdown", "defaults"];
+    let mut inside = false;
+    let mut text = SERVER.to_owned();
+    for line in example_switched_on().lines() {
+        if line.starts_with('[') {
+            inside = plain.iter().any(|name| line.starts_with(&format!("[{name}]")));
+        }
+        let example_only =
+            ["public_url", "allowed_", "min_free", "max_running"].iter().any(|key| line.starts_with(key));
+        if inside && !example_only {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    assert!(text.contains("[defaults]") && text.contains("read_timeout"));
+    assert_eq!(format!("{:?}", read(&text)), format!("{:?}", read(SERVER)));
+}

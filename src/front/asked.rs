@@ -1,0 +1,185 @@
+//! What a body asks for: one JSON-RPC message, checked against the rules of 2026-07-28 for `_meta` and headers.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, StatusCode};
+use serde_json::Value;
+
+use super::log_level::LogLevel;
+use super::refusal::Refusal;
+use crate::protocol::error::code;
+use crate::protocol::{Json, MODERN, Message, Method, Params, RequestId, RpcError, headers, meta_key};
+
+/// What a client sent.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A request, which wants an answer.
+    Request(Request),
+    /// A notification, which wants none.
+    Notification,
+}
+
+/// A request of the modern era that follows the rules.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// To be given back byte for byte.
+    pub(super) id: RequestId,
+    /// What is asked.
+    pub(super) method: Method,
+    /// With which parameters.
+    pub(super) params: Params,
+    /// The least level of log notifications that the client wants; none without.
+    pub(super) log_level: Option<LogLevel>,
+}
+
+/// Reads a message. The checks come in the order: envelope, era and version, `_meta`, headers, method.
+pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Result<Asked, Refusal> {
+    let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
+    let message = Message::parse(text, max_depth).map_err(|error| bad(error.to_rpc()).to(error.id.as_ref()))?;
+    match message {
+        Message::Request { id, method, params } => match read_request(&id, &method, params, headers) {
+            Ok(request) => Ok(Asked::Request(request)),
+            Err(refusal) => Err(refusal.to(Some(&id))),
+        },
+        Message::Notification { method, .. } if method.starts_with("notifications/") => Ok(Asked::Notification),
+        Message::Notification { .. } => Err(bad(invalid("a request needs an \"id\""))),
+        Message::Result { .. } | Message::Error { .. } => {
+            Err(bad(invalid("a client sends requests and notifications only, no answers")))
+        }
+    }
+}
+
+fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &HeaderMap) -> Result<Request, Refusal> {
+    let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
+    let method = Method::of(name);
+    let params = Params::read(&method, params).map_err(bad)?;
+    let Some(version) = params.meta_member(meta_key::PROTOCOL_VERSION) else { return Err(bad(legacy(name, &params))) };
+    let Ok(version) = version.read::<String>() else {
+        return Err(bad(invalid_meta(meta_key::PROTOCOL_VERSION, "must be a string")));
+    };
+    if version != MODERN {
+        // Two versions in one request are a mismatch before either is unsupported.
+        if let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
+            && header != version.as_bytes()
+        {
+            return Err(bad(mismatch(&headers::PROTOCOL_VERSION, "does not match the body")));
+        }
+        return Err(bad(unsupported(&version, format!("Unsupported protocol version: this server speaks {MODERN}"))));
+    }
+    let log_level = check_meta(&params).map_err(bad)?;
+    check_headers(name, &method, &params, headers).map_err(bad)?;
+    if method.is_removed() {
+        return Err(Refusal::rpc(StatusCode::NOT_FOUND, RpcError::method_not_found(name)));
+    }
+    if params.name().is_none() && is_header_required(&method) {
+        let member = method.named_by().unwrap_or_default();
+        return Err(bad(RpcError::new(code::INVALID_PARAMS, format!("Invalid params: {member} must be a string"))));
+    }
+    Ok(Request { id: id.clone(), method, params, log_level })
+}
+
+/// The error for a client of an older era. It has no way forward, so the message has to tell its user.
+fn legacy(name: &str, params: &Params) -> RpcError {
+    if name == "initialize" {
+        let requested = params.raw().member("protocolVersion").and_then(|it| it.read::<String>().ok());
+        return unsupported(
+            &requested.unwrap_or_default(),
+            format!(
+                "Unsupported protocol version: this version of Raincheck serves clients of MCP {MODERN} only, which \
+                 send no \"initialize\". Switch the client to that revision (for example versionNegotiation \"auto\" \
+                 in the TypeScript SDK, --protocol-era modern in Inspector, the Discover lifecycle in rmcp), or \
+                 connect it to the server directly"
+            ),
+        );
+    }
+    invalid_meta(
+        meta_key::PROTOCOL_VERSION,
+        &format!("is missing; every request of MCP {MODERN}, the only revision spoken here, carries it"),
+    )
+}
+
+fn check_meta(params: &Params) -> Result<Option<LogLevel>, RpcError> {
+    match params.meta_member(meta_key::CLIENT_CAPABILITIES) {
+        None => return Err(invalid_meta(meta_key::CLIENT_CAPABILITIES, "is missing")),
+        Some(capabilities) if !capabilities.is_object() => {
+            return Err(invalid_meta(meta_key::CLIENT_CAPABILITIES, "must be an object"));
+        }
+        Some(capabilities) => {
+            let repeated = |error| invalid_meta(meta_key::CLIENT_CAPABILITIES, &format!("is malformed: {error}"));
+            capabilities.members().map_err(repeated)?;
+        }
+    }
+    if let Some(token) = params.meta_member(meta_key::PROGRESS_TOKEN)
+        && RequestId::read(token).is_none()
+    {
+        return Err(invalid_meta(meta_key::PROGRESS_TOKEN, "must be a string or a number"));
+    }
+    let Some(level) = params.meta_member(meta_key::LOG_LEVEL) else { return Ok(None) };
+    match LogLevel::read(&level) {
+        Some(level) => Ok(Some(level)),
+        None => Err(invalid_meta(meta_key::LOG_LEVEL, "is no log level")),
+    }
+}
+
+/// The headers must say what the body says (2026-07-28, Streamable HTTP, server validation).
+fn check_headers(name: &str, method: &Method, params: &Params, headers: &HeaderMap) -> Result<(), RpcError> {
+    let equal = |header: &HeaderName, body: &str| match single(headers, header)? {
+        Some(value) if value == body.as_bytes() => Ok(()),
+        Some(_) => Err(mismatch(header, "does not match the body")),
+        None => Err(mismatch(header, "is missing")),
+    };
+    equal(&headers::PROTOCOL_VERSION, MODERN)?;
+    equal(&headers::METHOD, name)?;
+    if method.named_by().is_none() {
+        return Ok(());
+    }
+    match (single(headers, &headers::NAME)?, params.name()) {
+        (Some(value), named) => {
+            let value = headers::decode(value).map_err(|error| mismatch(&headers::NAME, &error.to_string()))?;
+            let same = named.is_some_and(|named| named == value);
+            if same { Ok(()) } else { Err(mismatch(&headers::NAME, "does not match the body")) }
+        }
+        // FastMCP never sends it for tasks; only a wrong one does harm (interop).
+        (None, Some(_)) if is_header_required(method) => Err(mismatch(&headers::NAME, "is missing")),
+        (None, _) => Ok(()),
+    }
+}
+
+fn is_header_required(method: &Method) -> bool {
+    matches!(method, Method::CallTool | Method::GetPrompt | Method::ReadResource)
+}
+
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, RpcError> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(mismatch(name, "appears more than once")),
+        (value, None) => Ok(value.map(http::HeaderValue::as_bytes)),
+    }
+}
+
+fn mismatch(header: &HeaderName, why: &str) -> RpcError {
+    let name = match header.as_str() {
+        "mcp-protocol-version" => "MCP-Protocol-Version",
+        "mcp-method" => "Mcp-Method",
+        _ => "Mcp-Name",
+    };
+    RpcError::new(code::HEADER_MISMATCH, format!("Header mismatch: the header {name} {why}"))
+}
+
+fn unsupported(requested: &str, message: String) -> RpcError {
+    // The text goes to logs and screens of others, so its length is bounded.
+    let requested: String = requested.chars().take(64).collect();
+    let data = serde_json::json!({ "supported": [MODERN], "requested": Value::String(requested) });
+    RpcError::with_data(code::UNSUPPORTED_VERSION, message, Some(&Json::from_value(&data)))
+}
+
+fn invalid(why: &str) -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {why}"))
+}
+
+fn invalid_meta(key: &str, why: &str) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, format!("Invalid params: _meta[\"{key}\"] {why}"))
+}
+
+#[cfg(test)]
+#[path = "asked_tests.rs"]
+mod tests;

@@ -1,0 +1,222 @@
+//! One HTTP exchange, from its headers to its answer.
+//!
+//! The checks come in this order, so that each client learns first what it can mend first: host and origin, path,
+//! preflight, HTTP method, who is asking, types of media, size, message, era and version, headers.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Method as HttpMethod, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::asked::{self, Asked, Request};
+use super::body::Body;
+use super::gate::Gate;
+use super::intake::Intake;
+use super::listen::{self, Subscription};
+use super::media::{self, Accepts};
+use super::principal::Identity;
+use super::refusal::Refusal;
+use super::running::{Answer, Running, Step, Wanted};
+use super::socket::Outbox;
+use super::stream::CallStream;
+use super::{Mount, running, sse};
+use crate::config::Limits;
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Caller, Method, Reply};
+
+/// What all exchanges share.
+pub(super) struct Shared<S> {
+    pub(super) mounts: Vec<Mount<S>>,
+    pub(super) gate: Gate,
+    pub(super) identity: Identity,
+    pub(super) intake: Intake,
+    pub(super) limits: Limits,
+    pub(super) keep_alive: Duration,
+    pub(super) calls: Arc<Semaphore>,
+    pub(super) streams: Arc<Semaphore>,
+    pub(super) jobs: Jobs,
+}
+
+/// The connection on which an exchange takes place.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) peer: IpAddr,
+    pub(super) local: IpAddr,
+    pub(super) outbox: Outbox,
+}
+
+/// How long an answer may take before a stream is opened for it. Plain JSON is simplest for both sides; this is
+/// far below what anybody on the way takes for silence.
+const QUICK: Duration = Duration::from_millis(150);
+
+/// Answers one request. Dropping the future, or the body of the response, drops the call: the client left.
+pub(super) async fn respond<S>(shared: &Shared<S>, link: &Link, request: http::Request<Incoming>) -> Response<Body>
+where
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let (parts, body) = request.into_parts();
+    let cors = match shared.gate.admit(&parts, link.local) {
+        Ok(cors) => cors,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let mut response = match shared.mount(&parts, link) {
+        Err(refusal) => refusal.into_response(),
+        Ok(_) if parts.method == HttpMethod::OPTIONS => {
+            let mut response = empty(StatusCode::NO_CONTENT);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, OPTIONS"));
+            cors.preflight(&parts.headers, response.headers_mut());
+            response
+        }
+        Ok(mount) => shared.answer(mount, link, parts, body).await.unwrap_or_else(Refusal::into_response),
+    };
+    cors.mark(response.headers_mut());
+    response
+}
+
+impl<S> Shared<S>
+where
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    /// The server at the path: `/NAME/mcp`, and `/mcp` where there is one server only.
+    fn mount(&self, parts: &Parts, link: &Link) -> Result<&Mount<S>, Refusal> {
+        let path = parts.uri.path();
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let found = match (path.strip_suffix("/mcp"), self.mounts.as_slice()) {
+            (Some(""), [only]) => Some(only),
+            (Some(name), mounts) => {
+                let name = name.strip_prefix('/').unwrap_or_default();
+                mounts.iter().find(|mount| mount.name == name)
+            }
+            (None, _) => None,
+        };
+        found.ok_or_else(|| {
+            // The names of the servers are for those who may use them.
+            let known = self.identity.of(&parts.headers, link.peer).is_ok();
+            let paths: Vec<_> = self.mounts.iter().map(|mount| format!("/{}/mcp", mount.name)).collect();
+            let paths = if known { paths.join(", ") } else { "/NAME/mcp".to_owned() };
+            Refusal::http(StatusCode::NOT_FOUND, &format!("there is no MCP endpoint at this path; endpoints: {paths}"))
+        })
+    }
+
+    async fn answer(
+        &self,
+        mount: &Mount<S>,
+        link: &Link,
+        parts: Parts,
+        body: Incoming,
+    ) -> Result<Response<Body>, Refusal> {
+        if parts.method != HttpMethod::POST {
+            return Err(Refusal::method_not_allowed());
+        }
+        let principal = self.identity.of(&parts.headers, link.peer)?;
+        if !media::is_json(&parts.headers) {
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Refusal::http(status, "the body must be application/json, not compressed"));
+        }
+        let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
+            Refusal::http(StatusCode::NOT_ACCEPTABLE, "answers are application/json or text/event-stream")
+        })?;
+        let text = self.intake.read(body, &parts.headers).await?;
+        let request = match asked::read(&text, &parts.headers, self.limits.depth)? {
+            Asked::Notification => return Ok(empty(StatusCode::ACCEPTED)),
+            Asked::Request(request) => request,
+        };
+        let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(parts.headers));
+        if request.method == Method::Listen {
+            return self.listen(&request, &caller, accepts).map_err(|refusal| refusal.to(Some(&request.id)));
+        }
+        let id = request.id.clone();
+        self.call(mount, link, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)))
+    }
+
+    fn listen(&self, request: &Request, caller: &Caller, accepts: Accepts) -> Result<Response<Body>, Refusal> {
+        listen::check(&request.params, caller.tasks)?;
+        if accepts == Accepts::Json {
+            let message = "subscriptions/listen is answered by text/event-stream only";
+            return Err(Refusal::http(StatusCode::NOT_ACCEPTABLE, message));
+        }
+        let place = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            let limit = self.limits.streams;
+            Refusal::busy(format!("too many open subscriptions at once (limits.streams = {limit}); try again later"))
+        })?;
+        let stream = Subscription::new(request.id.clone(), place, self.keep_alive, self.jobs.clone());
+        Ok(sse::response(Body::Listen(Box::new(stream))))
+    }
+
+    async fn call(
+        &self,
+        mount: &Mount<S>,
+        link: &Link,
+        request: Request,
+        caller: Caller,
+        accepts: Accepts,
+    ) -> Result<Response<Body>, Refusal> {
+        let Request { id, method, params, log_level } = request;
+        let place = match method {
+            // A client must always be able to ask after its tasks.
+            Method::GetTask | Method::UpdateTask | Method::CancelTask => None,
+            _ => Some(Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
+                let limit = self.limits.calls;
+                Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
+            })?),
+        };
+        let wanted = Wanted { progress: caller.progress_token.clone(), log: log_level };
+        let span = running::span(&mount.name, &method, params.name());
+        let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
+        let reply = ask(mount.service.clone(), call);
+        let mut running = Running::new(reply, &method, wanted, place, span);
+        if !accepts.takes_events() {
+            let outcome = running.outcome().await;
+            return Ok(plain(Answer::new(&id, &method, outcome, &link.outbox)));
+        }
+        let first = match tokio::time::timeout(QUICK, running.step()).await {
+            Ok(Step::Done(outcome)) => {
+                let answer = Answer::new(&id, &method, outcome, &link.outbox);
+                // An error that has a status of its own is plain JSON for everybody.
+                if accepts.takes_json() || answer.status != StatusCode::OK {
+                    return Ok(plain(answer));
+                }
+                return Ok(sse::response(Body::carrying(sse::event(answer.text), answer.parcel)));
+            }
+            Ok(Step::Notification(notification)) => Some(notification),
+            Err(_) => None,
+        };
+        let mut stream = CallStream::new(id, method, running, link.outbox.clone(), self.keep_alive);
+        if let Some(notification) = first {
+            stream.push(notification);
+        }
+        Ok(sse::response(Body::Call(Box::new(stream))))
+    }
+}
+
+async fn ask<S>(mut service: S, call: Call) -> Reply
+where
+    S: Service<Call, Response = Reply, Error = Infallible>,
+{
+    let Ok(()) = std::future::poll_fn(|context| service.poll_ready(context)).await;
+    let Ok(reply) = service.call(call).await;
+    reply
+}
+
+fn plain(answer: Answer) -> Response<Body> {
+    let mut response = Response::new(Body::carrying(answer.text, answer.parcel));
+    *response.status_mut() = answer.status;
+    response.headers_mut().insert(CONTENT_TYPE, media::JSON);
+    response
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}

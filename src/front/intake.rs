@@ -1,0 +1,130 @@
+//! Reads the body of a request, within bounds of size, time and memory.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::EXPECT;
+use http::{HeaderMap, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::refusal::Refusal;
+use crate::config::Limits;
+use crate::protocol::RpcError;
+use crate::protocol::error::code;
+
+/// Reads bodies.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// Bytes of a body.
+    limit: usize,
+    /// How long a body may take.
+    patience: Duration,
+    /// Places for large bodies that are being read, so that a crowd of slow senders cannot fill the memory.
+    large: Semaphore,
+}
+
+/// A body that is being read.
+#[derive(Debug, Default)]
+struct Reading {
+    /// Most bodies come in one frame, which is then not copied.
+    first: Bytes,
+    /// The whole, once there is a second frame; `first` is empty then.
+    whole: BytesMut,
+}
+
+/// Bodies up to this size need no place, and no more memory than this is set aside before any of it has come.
+const SMALL: usize = 64 << 10;
+/// Large bodies that are read at the same time; more wait.
+const LARGE_AT_ONCE: usize = 32;
+/// How long the rest of a body that is too large is read and thrown away, so that the client, which is still
+/// sending, comes to read the answer instead of a reset.
+const DRAIN: Duration = Duration::from_secs(2);
+
+impl Intake {
+    /// Reads bodies within these limits.
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { limit: limits.body, patience: limits.read_timeout, large: Semaphore::new(LARGE_AT_ONCE) }
+    }
+
+    /// The whole body; 413 if it is too large, 408 if it does not come in time, 400 if it breaks off.
+    pub(super) async fn read(&self, body: Incoming, headers: &HeaderMap) -> Result<Bytes, Refusal> {
+        let patience = self.patience;
+        tokio::time::timeout(patience, self.collect(body, headers)).await.unwrap_or_else(|_| {
+            let message = format!("the body was not read within limits.read_timeout ({patience:?})");
+            Err(Refusal::http(StatusCode::REQUEST_TIMEOUT, &message).closing())
+        })
+    }
+
+    async fn collect(&self, mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, Refusal> {
+        let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+        if announced.is_some_and(|length| length > self.limit) {
+            // A client that expects to be told to go on has sent nothing yet.
+            if !headers.contains_key(EXPECT) {
+                self.drain(body).await;
+            }
+            return Err(self.too_large());
+        }
+        let mut reading = Reading::default();
+        let mut place: Option<SemaphorePermit<'_>> = None;
+        while let Some(frame) = body.frame().await {
+            let broken = |_| Refusal::http(StatusCode::BAD_REQUEST, "the body broke off or is malformed").closing();
+            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            let length = reading.len() + data.len();
+            if length > self.limit {
+                self.drain(body).await;
+                return Err(self.too_large());
+            }
+            if length > SMALL && place.is_none() {
+                // The semaphore is never closed.
+                place = self.large.acquire().await.ok();
+            }
+            reading.push(data, announced.unwrap_or_default());
+        }
+        Ok(reading.finish())
+    }
+
+    /// Reads on until the end, for twice as many bytes as the limit and a short time.
+    async fn drain(&self, mut body: Incoming) {
+        let mut left = self.limit.saturating_mul(2);
+        let rest = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+                if left == 0 {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(DRAIN, rest).await;
+    }
+
+    fn too_large(&self) -> Refusal {
+        let limit = self.limit;
+        let message = format!("Invalid request: the body is larger than limits.body allows ({limit} bytes)");
+        Refusal::rpc(StatusCode::PAYLOAD_TOO_LARGE, RpcError::new(code::INVALID_REQUEST, message)).closing()
+    }
+}
+
+impl Reading {
+    fn len(&self) -> usize {
+        self.first.len() + self.whole.len()
+    }
+
+    fn push(&mut self, data: Bytes, announced: usize) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
+        }
+        if self.whole.is_empty() {
+            self.whole.reserve(announced.min(SMALL).max(self.first.len() + data.len()));
+            self.whole.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.whole.extend_from_slice(&data);
+    }
+
+    fn finish(self) -> Bytes {
+        if self.whole.is_empty() { self.first } else { self.whole.freeze() }
+    }
+}

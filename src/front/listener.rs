@@ -1,0 +1,197 @@
+//! Accepts connections and serves them, each as a job of its own.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_service::Service;
+
+use super::exchange::{self, Link, Shared};
+use super::refusal;
+use super::socket::{Outbox, Socket};
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Reply};
+
+/// Runs what HTTP/2 spawns as jobs that have an owner.
+#[derive(Clone, Debug)]
+struct Spawner(Jobs);
+
+/// How long a client may leave written bytes unread.
+const WRITE_PATIENCE: Duration = Duration::from_mins(1);
+/// Connections over the limit that are told so at the same time; more wait to be accepted.
+const REFUSED_AT_ONCE: usize = 32;
+/// How long a connection over the limit is kept to be told so.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// How long nothing is accepted after the system had nothing left to accept with.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How much longer than the grace time the last connections may take to end.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// Bytes of all headers of a request.
+const HEADER_BYTES: u32 = 64 << 10;
+/// Requests at the same time on one HTTP/2 connection.
+const STREAMS_PER_CONNECTION: u32 = 128;
+/// How often an HTTP/2 client is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// Serves until the jobs are told to stop, then ends what is open within `grace`.
+pub(super) async fn serve<S>(shared: Arc<Shared<S>>, listener: TcpListener, grace: Duration) -> io::Result<()>
+where
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    let jobs = shared.jobs.clone();
+    let connections = jobs.child();
+    let limit = shared.limits.connections.min(Semaphore::MAX_PERMITS);
+    let places = Arc::new(Semaphore::new(limit));
+    let refusals = Arc::new(Semaphore::new(REFUSED_AT_ONCE));
+    let refusal = refusal::too_many_connections(limit);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = jobs.stopping() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                pause_after(&error, &jobs).await;
+                continue;
+            }
+        };
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let job = serve_connection(Arc::clone(&shared), stream, peer, connections.clone(), grace);
+            connections.spawn("connection", holding(place, job));
+            continue;
+        }
+        let place = tokio::select! {
+            biased;
+            () = jobs.stopping() => break,
+            place = Arc::clone(&refusals).acquire_owned() => place,
+        };
+        if let Ok(place) = place {
+            tracing::warn!(limit, "a connection was refused: limits.connections is reached");
+            connections.spawn("refusal", holding(place, refuse(stream, refusal.clone())));
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(grace + LAST_MOMENT, connections.idle()).await.is_err() {
+        tracing::warn!("some connections did not end within the grace time");
+    }
+    Ok(())
+}
+
+async fn holding(place: OwnedSemaphorePermit, job: impl Future<Output = ()>) {
+    job.await;
+    drop(place);
+}
+
+/// One client's broken connection is no reason to wait; lack of file descriptors or memory is.
+async fn pause_after(error: &io::Error, jobs: &Jobs) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted) {
+        return;
+    }
+    tracing::warn!(%error, "cannot accept connections at the moment");
+    let _ = tokio::time::timeout(ACCEPT_PAUSE, jobs.stopping()).await;
+}
+
+async fn serve_connection<S>(shared: Arc<Shared<S>>, stream: TcpStream, peer: SocketAddr, jobs: Jobs, grace: Duration)
+where
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    // Small answers would wait for the acknowledgment of the one before.
+    let _ = stream.set_nodelay(true);
+    let local = stream.local_addr().map_or(IpAddr::from([0, 0, 0, 0]), |address| address.ip());
+    let link = Arc::new(Link { peer: peer.ip(), local, outbox: Outbox::default() });
+    let socket = Socket::new(stream, link.outbox.clone(), WRITE_PATIENCE);
+    let read_timeout = shared.limits.read_timeout;
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&has_asked);
+    let service = service_fn(move |request| {
+        asked.store(true, Ordering::Relaxed);
+        let (shared, link) = (Arc::clone(&shared), Arc::clone(&link));
+        async move { Ok::<_, Infallible>(exchange::respond(&shared, &link, request).await) }
+    });
+    let builder = builder(jobs.clone(), read_timeout);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    // Until the first bytes tell HTTP/1 from HTTP/2, no timeout of either is running.
+    let mut first_request = pin!(tokio::time::sleep(read_timeout));
+    let mut waiting_for_first = true;
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return log_end(ended),
+            () = jobs.stopping() => break,
+            () = first_request.as_mut(), if waiting_for_first => {
+                waiting_for_first = false;
+                if !has_asked.load(Ordering::Relaxed) {
+                    tracing::debug!("a client connected and asked nothing in time");
+                    return;
+                }
+            }
+        }
+    }
+    connection.as_mut().graceful_shutdown();
+    if let Ok(ended) = tokio::time::timeout(grace, connection).await {
+        log_end(ended);
+    } else {
+        tracing::info!("a connection was cut: its exchanges did not end within the grace time");
+    }
+}
+
+fn builder(jobs: Jobs, read_timeout: Duration) -> Builder<Spawner> {
+    let mut builder = Builder::new(Spawner(jobs));
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(read_timeout)
+        .max_buf_size(HEADER_BYTES as usize)
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEADER_BYTES)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY);
+    builder
+}
+
+fn log_end(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+}
+
+/// Tells a client that there are too many, without reading what it asks.
+async fn refuse(mut stream: TcpStream, response: Bytes) {
+    let telling = async {
+        stream.write_all(&response).await?;
+        stream.shutdown().await?;
+        // What the client still sends is read, or the system would reset the connection under the answer.
+        let mut sink = [0; 4096];
+        while stream.read(&mut sink).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = tokio::time::timeout(REFUSAL_TIME, telling).await;
+}
+
+impl<F> hyper::rt::Executor<F> for Spawner
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, job: F) {
+        self.0.spawn("http/2 stream", job);
+    }
+}

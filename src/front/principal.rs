@@ -1,0 +1,181 @@
+//! Who a caller is, and which of its headers may go on to a server.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
+    ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, StatusCode};
+use subtle::ConstantTimeEq;
+
+use super::refusal::Refusal;
+use crate::config::{Network, OwnerConfig, OwnerSource};
+use crate::protocol::{Credentials, Principal};
+
+/// Proves who callers are, as the config says.
+#[derive(Debug)]
+pub(super) struct Identity {
+    owner: OwnerConfig,
+    /// Whether the listener is bound to this machine only.
+    loopback: bool,
+    warned_of_jwt: AtomicBool,
+}
+
+/// Headers of the connection, of the body or of MCP itself; a server gets its own.
+const NOT_PASSED_ON: [HeaderName; 13] = [
+    ACCEPT,
+    ACCEPT_ENCODING,
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    EXPECT,
+    HOST,
+    ORIGIN,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+impl Identity {
+    /// As the config says. `loopback` is whether the listener is bound to this machine only.
+    pub(super) fn new(owner: OwnerConfig, loopback: bool) -> Self {
+        Self { owner, loopback, warned_of_jwt: AtomicBool::new(false) }
+    }
+
+    /// Who sent these headers from the address `peer`; 401 or 403 if that is not known or not believed.
+    pub(super) fn of(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Principal, Refusal> {
+        match &self.owner.from {
+            OwnerSource::Authorization => self.by_authorization(headers),
+            OwnerSource::Header { name, trusted } => self.by_header(headers, name, trusted, peer),
+        }
+    }
+
+    fn by_authorization(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
+        let Some(value) = single(headers, &AUTHORIZATION)? else { return self.without_credentials() };
+        let bearer = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let bearer = bearer.map(|(_, token)| token.trim());
+        if !self.owner.tokens.is_empty() {
+            let name = bearer.and_then(|token| self.name_of(token));
+            return name
+                .map(Principal::Named)
+                .ok_or_else(|| Refusal::unauthorized("the credentials are not known here"));
+        }
+        match bearer {
+            Some("") => self.without_credentials(),
+            Some(token) => {
+                self.warn_of_jwt(token);
+                // One spelling, so that `bearer x` and `Bearer x` are one owner.
+                Ok(Principal::Credential(format!("Bearer {token}").into()))
+            }
+            None if value.eq_ignore_ascii_case("bearer") => self.without_credentials(),
+            None => Ok(Principal::Credential(value.into())),
+        }
+    }
+
+    fn by_header(
+        &self,
+        headers: &HeaderMap,
+        name: &HeaderName,
+        trusted: &[Network],
+        peer: IpAddr,
+    ) -> Result<Principal, Refusal> {
+        let Some(value) = single(headers, name)? else { return self.without_credentials() };
+        if trusted.iter().any(|network| network.contains(peer)) {
+            return Ok(Principal::Named(value.into()));
+        }
+        Err(Refusal::http(
+            StatusCode::FORBIDDEN,
+            "the header that names the owner is believed only from the addresses of the trusted gateway",
+        ))
+    }
+
+    fn without_credentials(&self) -> Result<Principal, Refusal> {
+        let nobody_named = self.owner.tokens.is_empty() && self.owner.from == OwnerSource::Authorization;
+        if self.loopback && nobody_named {
+            return Ok(Principal::Local);
+        }
+        if self.owner.allow_anonymous {
+            return Ok(Principal::Anonymous);
+        }
+        Err(Refusal::unauthorized("this server wants credentials (owner.allow_anonymous lets callers in without)"))
+    }
+
+    /// Compares with every token in constant time, so that the time tells nothing of a token but its length.
+    fn name_of(&self, token: &str) -> Option<Box<str>> {
+        let mut found = None;
+        for named in &self.owner.tokens {
+            if bool::from(named.token.as_bytes().ct_eq(token.as_bytes())) {
+                found = Some(named.name.as_str().into());
+            }
+        }
+        found
+    }
+
+    fn warn_of_jwt(&self, token: &str) {
+        if is_jwt(token) && !self.warned_of_jwt.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a caller's bearer token is a JWT: tasks belong to the token as it is, so they are out of the caller's \
+                 reach once it is refreshed; set owner.from to a header of a trusted gateway to avoid that"
+            );
+        }
+    }
+
+    /// What may be passed on of a request's headers. While Raincheck checks tokens of its own, those are for
+    /// Raincheck alone.
+    pub(super) fn credentials(&self, mut headers: HeaderMap) -> Credentials {
+        let listed: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|name| name.trim().parse().ok())
+            .collect();
+        for name in listed.iter().chain(&NOT_PASSED_ON) {
+            headers.remove(name);
+        }
+        let of_the_wire = |name: &HeaderName| {
+            let name = name.as_str();
+            name.starts_with("mcp-") || name.starts_with("proxy-") || matches!(name, "keep-alive" | "last-event-id")
+        };
+        let more: Vec<HeaderName> = headers.keys().filter(|name| of_the_wire(name)).cloned().collect();
+        for name in &more {
+            headers.remove(name);
+        }
+        if !self.owner.tokens.is_empty() {
+            headers.remove(AUTHORIZATION);
+        }
+        Credentials::new(headers)
+    }
+}
+
+/// The value of a header that may be there once; an empty one counts as none.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let broken = || Refusal::unauthorized("the header that says who the caller is appears twice or is no plain text");
+    if values.next().is_some() {
+        return Err(broken());
+    }
+    let value = value.to_str().map_err(|_| broken())?.trim();
+    Ok(Some(value).filter(|value| !value.is_empty()))
+}
+
+/// Whether a token looks like a JWT: three parts in Base64, the first of which is a JSON object.
+fn is_jwt(token: &str) -> bool {
+    let mut parts = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part));
+    let (Some(Ok(header)), Some(Ok(_)), Some(Ok(_)), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return false;
+    };
+    header.starts_with(b"{")
+}
+
+#[cfg(test)]
+#[path = "principal_tests.rs"]
+mod tests;

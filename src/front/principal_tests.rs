@@ -1,0 +1,132 @@
+use super::*;
+use crate::config::NamedToken;
+
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
+
+fn identity(tokens: bool, allow_anonymous: bool, loopback: bool) -> Identity {
+    let tokens = if tokens {
+        vec![
+            NamedToken { name: "ann".to_owned(), token: "s3cret".to_owned() },
+            NamedToken { name: "bo".to_owned(), token: "other".to_owned() },
+        ]
+    } else {
+        Vec::new()
+    };
+    Identity::new(OwnerConfig { from: OwnerSource::Authorization, tokens, allow_anonymous }, loopback)
+}
+
+fn gateway(allow_anonymous: bool, trusted: &str) -> Identity {
+    let trusted = Network { address: trusted.parse().unwrap(), prefix: 8 };
+    let from = OwnerSource::Header { name: HeaderName::from_static("x-user"), trusted: vec![trusted] };
+    Identity::new(OwnerConfig { from, tokens: Vec::new(), allow_anonymous }, true)
+}
+
+fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+    list.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+}
+
+/// The principal, or the status of the refusal.
+fn who(identity: &Identity, list: &[(&'static str, &str)]) -> Result<Principal, u16> {
+    let mut map = HeaderMap::new();
+    for (name, value) in list {
+        map.append(HeaderName::from_static(name), value.parse().unwrap());
+    }
+    identity.of(&map, PEER).map_err(|refusal| refusal.status().as_u16())
+}
+
+fn credential(text: &str) -> Principal {
+    Principal::Credential(text.into())
+}
+
+/// Headers of a request.
+type Sent<'a> = &'a [(&'static str, &'a str)];
+
+#[test]
+fn a_caller_is_who_its_authorization_says() {
+    let open = identity(false, false, true);
+    let cases: [(Sent<'_>, Result<Principal, u16>); 10] = [
+        (&[], Ok(Principal::Local)),
+        (&[("authorization", "")], Ok(Principal::Local)),
+        (&[("authorization", "Bearer ")], Ok(Principal::Local)),
+        (&[("authorization", "Bearer abc")], Ok(credential("Bearer abc"))),
+        (&[("authorization", "bearer  abc")], Ok(credential("Bearer abc"))),
+        (&[("authorization", "Basic dTpw")], Ok(credential("Basic dTpw"))),
+        (&[("authorization", "Bearer a"), ("authorization", "Bearer b")], Err(401)),
+        (&[("authorization", "Bearer a"), ("authorization", "Bearer a")], Err(401)),
+        (&[("x-user", "ann")], Ok(Principal::Local)),
+        (&[("authorization", "abc")], Ok(credential("abc"))),
+    ];
+    for (list, expected) in cases {
+        assert_eq!(who(&open, list), expected, "{list:?}");
+    }
+}
+
+#[test]
+fn listed_tokens_stand_for_names_and_no_other_gets_in() {
+    let closed = identity(true, false, true);
+    assert_eq!(who(&closed, &[("authorization", "Bearer s3cret")]), Ok(Principal::Named("ann".into())));
+    assert_eq!(who(&closed, &[("authorization", "bearer other")]), Ok(Principal::Named("bo".into())));
+    for wrong in ["Bearer s3cre", "Bearer s3cret2", "Bearer S3cret", "Basic s3cret", "Bearer ", "s3cret"] {
+        assert_eq!(who(&closed, &[("authorization", wrong)]), Err(401), "{wrong}");
+    }
+    assert_eq!(who(&closed, &[]), Err(401));
+    assert_eq!(who(&identity(true, true, true), &[]), Ok(Principal::Anonymous));
+    assert_eq!(who(&identity(true, true, true), &[("authorization", "Bearer no")]), Err(401));
+}
+
+#[test]
+fn without_credentials_only_the_one_user_of_a_loopback_listener_is_let_in() {
+    assert_eq!(who(&identity(false, false, false), &[]), Err(401));
+    assert_eq!(who(&identity(false, true, false), &[]), Ok(Principal::Anonymous));
+    assert_eq!(who(&identity(false, false, true), &[]), Ok(Principal::Local));
+}
+
+#[test]
+fn a_gateways_header_is_believed_from_the_gateway_only() {
+    assert_eq!(who(&gateway(false, "10.0.0.0"), &[("x-user", "ann")]), Ok(Principal::Named("ann".into())));
+    assert_eq!(who(&gateway(true, "11.0.0.0"), &[("x-user", "ann")]), Err(403));
+    assert_eq!(who(&gateway(false, "10.0.0.0"), &[("x-user", "ann"), ("x-user", "bo")]), Err(401));
+    assert_eq!(who(&gateway(false, "10.0.0.0"), &[]), Err(401));
+    assert_eq!(who(&gateway(false, "10.0.0.0"), &[("authorization", "Bearer ann")]), Err(401));
+    assert_eq!(who(&gateway(true, "10.0.0.0"), &[]), Ok(Principal::Anonymous));
+}
+
+#[test]
+fn what_is_passed_on_has_nothing_of_the_connection_or_of_mcp() {
+    let sent = headers(&[
+        ("authorization", "Bearer abc"),
+        ("x-tenant", "t"),
+        ("host", "localhost"),
+        ("content-length", "7"),
+        ("content-type", "application/json"),
+        ("transfer-encoding", "chunked"),
+        ("connection", "keep-alive, X-Hop"),
+        ("x-hop", "1"),
+        ("mcp-method", "tools/call"),
+        ("mcp-param-region", "eu"),
+        ("mcp-session-id", "1"),
+        ("proxy-authorization", "Basic x"),
+        ("accept", "*/*"),
+    ]);
+    let passed = identity(false, false, true).credentials(sent.clone());
+    let mut names: Vec<_> = passed.headers().keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["authorization", "x-tenant"]);
+    let passed = identity(true, false, true).credentials(sent);
+    assert!(!passed.headers().contains_key(AUTHORIZATION));
+}
+
+#[test]
+fn a_jwt_is_recognized() {
+    let cases = [
+        ("eyJhbGciOiJub25lIn0.e30.c2ln", true),
+        ("eyJhbGciOiJub25lIn0.e30.", true),
+        ("eyJhbGciOiJub25lIn0.e30", false),
+        ("a.b.c", false),
+        ("ghp_abcdef", false),
+        ("eyJhbGciOiJub25lIn0.e30.c2ln.x", false),
+    ];
+    for (token, expected) in cases {
+        assert_eq!(is_jwt(token), expected, "{token}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Answers that are given before a call is made of the request.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+
+use super::body::Body;
+use super::media;
+use crate::protocol::error::code;
+use crate::protocol::{Failure, Reason, RequestId, Retry, RpcError, message};
+
+/// Why a request is not taken, with all that its answer needs. Boxed, since most requests are taken.
+#[derive(Debug)]
+pub(super) struct Refusal(Box<Content>);
+
+#[derive(Debug)]
+struct Content {
+    status: StatusCode,
+    id: Option<RequestId>,
+    error: RpcError,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    /// The HTTP request is wrong; there is no JSON-RPC request yet.
+    pub(super) fn http(status: StatusCode, message: &str) -> Self {
+        Self::rpc(status, RpcError::new(code::INVALID_REQUEST, message))
+    }
+
+    /// The JSON-RPC message is wrong.
+    pub(super) fn rpc(status: StatusCode, error: RpcError) -> Self {
+        Self(Box::new(Content { status, id: None, error, header: None }))
+    }
+
+    /// Answered as a failed call: clients read JSON-RPC errors best where the status is 200.
+    pub(super) fn failed(failure: &Failure) -> Self {
+        Self::rpc(StatusCode::OK, RpcError::from(failure))
+    }
+
+    /// A limit is reached; nothing was sent. `message` names the setting.
+    pub(super) fn busy(message: String) -> Self {
+        Self::failed(&Failure::new(Reason::Busy, message, Retry::After(std::time::Duration::from_secs(1))))
+    }
+
+    /// 401: who is asking is not known.
+    pub(super) fn unauthorized(message: &str) -> Self {
+        let error = RpcError::new(Reason::Unauthorized.code(), message);
+        Self::rpc(StatusCode::UNAUTHORIZED, error).with(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    }
+
+    /// 405: the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
+    pub(super) fn method_not_allowed() -> Self {
+        Self::http(StatusCode::METHOD_NOT_ALLOWED, "this endpoint takes POST only: one JSON-RPC message each")
+            .with(ALLOW, HeaderValue::from_static("POST, OPTIONS"))
+    }
+
+    /// Ends the connection, since the rest of the request is not read.
+    pub(super) fn closing(self) -> Self {
+        self.with(CONNECTION, HeaderValue::from_static("close"))
+    }
+
+    /// With this header on the response.
+    fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.header = Some((name, value));
+        self
+    }
+
+    /// The answer to this request.
+    pub(super) fn to(mut self, id: Option<&RequestId>) -> Self {
+        self.0.id = id.cloned();
+        self
+    }
+
+    /// The HTTP status.
+    #[cfg(test)]
+    pub(super) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The JSON-RPC error.
+    #[cfg(test)]
+    pub(super) fn error(&self) -> &RpcError {
+        &self.0.error
+    }
+
+    /// The response.
+    pub(super) fn into_response(self) -> Response<Body> {
+        let Content { status, id, error, header } = *self.0;
+        let mut response = Response::new(Body::text(message::error(id.as_ref(), &error)));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, media::JSON);
+        if let Some((name, value)) = header {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}
+
+/// The whole HTTP/1.1 response for a connection over the limit, which is not read.
+pub(super) fn too_many_connections(limit: usize) -> Bytes {
+    let message = format!("too many connections at once (limits.connections = {limit}); try again later");
+    let error = RpcError::from(&Failure::new(Reason::Busy, message, Retry::After(std::time::Duration::from_secs(1))));
+    let text = message::error(None, &error).into_bytes();
+    let mut response = format!(
+        "HTTP/1.1 503 Service Unavailable\r\n{CONTENT_TYPE}: application/json\r\n{RETRY_AFTER}: 1\r\n\
+         {CONNECTION}: close\r\ncontent-length: {}\r\n\r\n",
+        text.len()
+    )
+    .into_bytes();
+    response.extend_from_slice(&text);
+    response.into()
+}

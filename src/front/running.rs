@@ -1,0 +1,263 @@
+//! A call while it runs: what the client is told of it, and what is logged.
+
+use std::fmt;
+use std::task::{Context, Poll, ready};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::StatusCode;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::body::Parcel;
+use super::log_level::LogLevel;
+use super::socket::Outbox;
+use crate::protocol::error::code;
+use crate::protocol::rope::ObjectWriter;
+use crate::protocol::{
+    Event, Failure, Json, Method, Outcome, Progress, Reason, Reply, RequestId, Retry, Rope, RpcError, message, reshape,
+};
+
+/// A call that a server works on. Dropping it before its end tells the server to stop: to leave is to cancel
+/// (2026-07-28, cancellation).
+pub(super) struct Running {
+    source: Source,
+    wanted: Wanted,
+    /// The place among the calls at the same time.
+    _place: Option<OwnedSemaphorePermit>,
+    record: Record,
+}
+
+/// Where events come from.
+enum Source {
+    /// The server is being asked.
+    Starting(BoxFuture<'static, Reply>),
+    /// It works on it.
+    Open(Reply),
+}
+
+/// Which events the client asked for.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The client's own token for progress; no progress without.
+    pub(super) progress: Option<Json>,
+    /// The least level of log notifications; none without.
+    pub(super) log: Option<LogLevel>,
+}
+
+/// What happens next in a call.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// The client is to be told this.
+    Notification(Rope),
+    /// The end.
+    Done(Outcome),
+}
+
+/// The answer to a call.
+pub(super) struct Answer {
+    /// The HTTP status, where it can still be chosen.
+    pub(super) status: StatusCode,
+    /// The JSON-RPC answer.
+    pub(super) text: Rope,
+    /// The handle in it, if there is one.
+    pub(super) parcel: Parcel,
+}
+
+/// What is logged of a call: never a body, a credential or a task's id.
+struct Record {
+    span: Span,
+    started: Instant,
+    level: tracing::Level,
+    is_over: bool,
+}
+
+/// Characters of a tool's or prompt's name that are logged.
+const LOGGED: usize = 64;
+
+impl Running {
+    /// The call for `method` that `reply` will answer. It is logged under `span`: calls of tools always, the rest
+    /// for those who look closer.
+    pub(super) fn new(
+        reply: impl Future<Output = Reply> + Send + 'static,
+        method: &Method,
+        wanted: Wanted,
+        place: Option<OwnedSemaphorePermit>,
+        span: Span,
+    ) -> Self {
+        let always = *method == Method::CallTool;
+        let level = if always { tracing::Level::INFO } else { tracing::Level::DEBUG };
+        // A panic in a layer below is the end of this call, not of the connection it came on.
+        let reply = std::panic::AssertUnwindSafe(reply).catch_unwind();
+        let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
+        let record = Record { span, started: Instant::now(), level, is_over: false };
+        Self { source: Source::Starting(reply.boxed()), wanted, _place: place, record }
+    }
+
+    /// What happens next. Not to be polled after the end.
+    pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        let span = self.record.span.clone();
+        let _entered = span.enter();
+        loop {
+            let event = match &mut self.source {
+                Source::Starting(reply) => {
+                    self.source = Source::Open(ready!(reply.as_mut().poll(context)));
+                    continue;
+                }
+                Source::Open(reply) => ready!(reply.poll_next(context)),
+            };
+            match event {
+                Some(Event::Done(outcome)) => {
+                    self.record.end(&outcome);
+                    return Poll::Ready(Step::Done(outcome));
+                }
+                Some(event) => {
+                    if let Some(notification) = self.wanted.notification(event) {
+                        return Poll::Ready(Step::Notification(notification));
+                    }
+                }
+                None => {
+                    let lost = Outcome::Failed(Failure::outcome_unknown("the reply ended without an outcome"));
+                    self.record.end(&lost);
+                    return Poll::Ready(Step::Done(lost));
+                }
+            }
+        }
+    }
+
+    /// What happens next.
+    pub(super) async fn step(&mut self) -> Step {
+        std::future::poll_fn(|context| self.poll_step(context)).await
+    }
+
+    /// The end; notifications are dropped.
+    pub(super) async fn outcome(&mut self) -> Outcome {
+        loop {
+            if let Step::Done(outcome) = self.step().await {
+                return outcome;
+            }
+        }
+    }
+}
+
+impl Wanted {
+    /// The notification that tells the client of an event, if it asked for those.
+    fn notification(&self, event: Event) -> Option<Rope> {
+        match event {
+            Event::Progress(progress) => Some(progress_notification(self.progress.as_ref()?, &progress)),
+            Event::Log(params) if self.log?.admits(&params) => {
+                Some(message::notification("notifications/message", Some(params.into())))
+            }
+            Event::Log(_) | Event::Done(_) => None,
+        }
+    }
+}
+
+fn progress_notification(token: &Json, progress: &Progress) -> Rope {
+    let mut params = ObjectWriter::new();
+    params.raw("progressToken", token).raw("progress", &progress.progress);
+    if let Some(total) = &progress.total {
+        params.raw("total", total);
+    }
+    if let Some(message) = &progress.message {
+        params.string("message", message);
+    }
+    message::notification("notifications/progress", Some(params.finish()))
+}
+
+/// What the panic says is printed by the panic hook, on standard error.
+fn after_panic() -> Reply {
+    tracing::error!("a call panicked on its way to the server; its caller was told, the rest goes on");
+    Reply::ready(Outcome::Failed(Failure::outcome_unknown("the call broke inside Raincheck")))
+}
+
+impl Answer {
+    /// The answer that `outcome` is for the request `id` for `method`.
+    ///
+    /// The status is 200 for all that servers say and for failures of our own, since clients read JSON-RPC errors
+    /// best there; the protocol's own errors have the status that the specification gives them.
+    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome, outbox: &Outbox) -> Self {
+        match outcome {
+            Outcome::Result(result) => match reshape::result(method, &result) {
+                Ok(result) => Self::ok(message::result(id, result)),
+                Err(error) => Self::error(id, method, &RpcError::from(&no_result(&error))),
+            },
+            Outcome::Shaped(result) => Self::ok(message::result(id, result)),
+            Outcome::Error(error) => Self::error(id, method, &reshape::error(error)),
+            Outcome::Failed(failure) => Self::error(id, method, &RpcError::from(&failure)),
+            Outcome::Task(handle) => {
+                let parcel = Parcel::new(handle.delivery, outbox.clone());
+                Self { status: StatusCode::OK, text: message::result(id, handle.created), parcel }
+            }
+        }
+    }
+
+    fn ok(text: Rope) -> Self {
+        Self { status: StatusCode::OK, text, parcel: Parcel::default() }
+    }
+
+    fn error(id: &RequestId, method: &Method, error: &RpcError) -> Self {
+        let status = match error.code() {
+            code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
+            // Servers also say this of a tool, and then the method is there.
+            code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
+            _ => StatusCode::OK,
+        };
+        Self { status, text: message::error(Some(id), error), parcel: Parcel::default() }
+    }
+}
+
+fn no_result(why: &dyn fmt::Display) -> Failure {
+    Failure::new(
+        Reason::BadAnswer,
+        format!("the server answered with a result that is none ({why}); the tool may have run"),
+        Retry::Unknown,
+    )
+}
+
+impl Record {
+    fn end(&mut self, outcome: &Outcome) {
+        self.is_over = true;
+        match outcome {
+            Outcome::Result(_) | Outcome::Shaped(_) => self.log(&"result"),
+            Outcome::Task(_) => self.log(&"task"),
+            Outcome::Error(error) => self.log(&format_args!("error {}", error.code())),
+            Outcome::Failed(failure) => self.log(&format_args!("failed: {:?}", failure.reason)),
+        }
+    }
+
+    fn log(&self, outcome: &dyn fmt::Display) {
+        let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if self.level == tracing::Level::INFO {
+            tracing::info!(parent: &self.span, %outcome, ms, "answered");
+        } else {
+            tracing::debug!(parent: &self.span, %outcome, ms, "answered");
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.log(&"the client left");
+        }
+    }
+}
+
+/// The span of an exchange.
+pub(super) fn span(server: &str, method: &Method, name: Option<&str>) -> Span {
+    let shown: String = match method {
+        Method::CallTool | Method::GetPrompt => name.unwrap_or_default().chars().take(LOGGED).collect(),
+        // The name of a task is the key to it, and the URI of a resource may hold one.
+        _ => String::new(),
+    };
+    let method: String = method.name().chars().take(LOGGED).collect();
+    tracing::info_span!("exchange", server, method = ?method, name = ?shown)
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,193 @@
+//! Results and errors of older servers, put into the shape of 2026-07-28.
+//!
+//! Only what an era rule names is added or taken away; every other value keeps its bytes and is not copied.
+
+use serde_json::value::RawValue;
+
+use super::error::{RpcError, code};
+use super::json::{self, Json, JsonError, Members};
+use super::meta_key;
+use super::method::Method;
+use super::rope::{ObjectWriter, Rope};
+
+/// -32002 of 2025-11-25 and older: there is no such resource. 2026-07-28 uses -32602 for it.
+const RESOURCE_NOT_FOUND: i64 = -32002;
+/// -32042 of 2025-11-25: a URL has to be opened first.
+const URL_ELICITATION_REQUIRED: i64 = -32042;
+
+/// What a server's -32042 becomes: a URL has to be opened before the call can work; `data.elicitations` has it.
+///
+/// The revision forbids -32042 and defines nothing in its place for an error, so this is outside of
+/// what JSON-RPC reserves (2026-07-28, basic, error codes). -32602 would tell a model to change its arguments.
+pub const URL_REQUIRED: i64 = -31042;
+
+/// What is done to a member that is neither kept nor new.
+enum Change {
+    Drop,
+    Replace(Json),
+}
+
+/// A result in the making: members that go in front, and changes to members that are there.
+struct Edit<'a> {
+    object: &'a Json,
+    members: Members<'a>,
+    added: Vec<(&'static str, Json)>,
+    changes: Vec<(&'static str, Change)>,
+}
+
+/// The result of `method` as a 2026-07-28 client is to see it: [`complete`], and what is particular to the method.
+pub fn result(method: &Method, result: &Json) -> Result<Rope, JsonError> {
+    match method {
+        Method::ListTools => tools(result),
+        Method::Discover => discover(result),
+        method if method.is_cacheable() => cacheable(result),
+        _ => complete(result),
+    }
+}
+
+/// A result with `"resultType":"complete"` where it has none, and without the 2025-11-25 tie to a task
+/// in its `_meta`. An error if `result` is no object, or repeats a name in itself or in `_meta`.
+pub fn complete(result: &Json) -> Result<Rope, JsonError> {
+    Ok(Edit::completing(result)?.finish())
+}
+
+/// [`complete`], with `ttlMs` (0) and `cacheScope` ("private") where a complete result has none that is
+/// valid (2026-07-28, caching).
+pub fn cacheable(result: &Json) -> Result<Rope, JsonError> {
+    let mut edit = Edit::completing(result)?;
+    edit.cache_hints();
+    Ok(edit.finish())
+}
+
+/// [`cacheable`] for `tools/list`: `execution` is dropped from every tool, as it belongs to 2025-11-25.
+pub fn tools(result: &Json) -> Result<Rope, JsonError> {
+    let mut edit = Edit::completing(result)?;
+    edit.cache_hints();
+    if let Some(tools) = edit.member("tools").and_then(|tools| without_execution(&tools)) {
+        edit.changes.push(("tools", Change::Replace(tools)));
+    }
+    Ok(edit.finish())
+}
+
+/// [`cacheable`] for `server/discover`: the capability `tasks` of 2025-11-25 is dropped.
+pub fn discover(result: &Json) -> Result<Rope, JsonError> {
+    let mut edit = Edit::completing(result)?;
+    edit.cache_hints();
+    if let Some(capabilities) = edit.member("capabilities").filter(|it| it.member("tasks").is_some()) {
+        edit.changes.push(("capabilities", Change::Replace(without(&capabilities, "tasks")?)));
+    }
+    Ok(edit.finish())
+}
+
+/// A server's error, under another code where 2026-07-28 forbids its own: -32002 becomes -32602, -32042
+/// becomes [`URL_REQUIRED`]. Message and data stay.
+#[must_use]
+pub fn error(error: RpcError) -> RpcError {
+    match error.code() {
+        RESOURCE_NOT_FOUND => error.recoded(code::INVALID_PARAMS),
+        URL_ELICITATION_REQUIRED => error.recoded(URL_REQUIRED),
+        _ => error,
+    }
+}
+
+impl<'a> Edit<'a> {
+    /// What every result needs.
+    fn completing(result: &'a Json) -> Result<Self, JsonError> {
+        let members = result.members()?;
+        let mut edit = Self { object: result, members, added: Vec::new(), changes: Vec::new() };
+        if edit.members.get("resultType").is_none() {
+            edit.added.push(("resultType", Json::string("complete")));
+        }
+        if let Some(meta) = edit.member("_meta").filter(Json::is_object) {
+            let entries = meta.members()?;
+            match (entries.get(meta_key::RELATED_TASK), entries.len()) {
+                (None, _) => {}
+                (Some(_), 1) => edit.changes.push(("_meta", Change::Drop)),
+                (Some(_), _) => {
+                    let rest = without(&meta, meta_key::RELATED_TASK)?;
+                    edit.changes.push(("_meta", Change::Replace(rest)));
+                }
+            }
+        }
+        Ok(edit)
+    }
+
+    fn member(&self, name: &str) -> Option<Json> {
+        self.members.get(name).map(|raw| Json::of(self.object.bytes(), raw))
+    }
+
+    fn cache_hints(&mut self) {
+        // An interim result is not to be cached and carries no hints.
+        if self.members.get("resultType").is_some_and(|kind| kind.get() != "\"complete\"") {
+            return;
+        }
+        if self.members.get("ttlMs").is_none_or(|ttl| ttl.get().parse::<u64>().is_err()) {
+            self.set("ttlMs", Json::from_value(&0.into()));
+        }
+        let scope = self.members.get("cacheScope").map(RawValue::get);
+        if !matches!(scope, Some("\"public\"" | "\"private\"")) {
+            self.set("cacheScope", Json::string("private"));
+        }
+    }
+
+    fn set(&mut self, name: &'static str, value: Json) {
+        if self.members.get(name).is_some() {
+            self.changes.push((name, Change::Replace(value)));
+        } else {
+            self.added.push((name, value));
+        }
+    }
+
+    fn finish(self) -> Rope {
+        if self.added.is_empty() && self.changes.is_empty() {
+            return self.object.clone().into();
+        }
+        let mut writer = ObjectWriter::new();
+        for (name, value) in &self.added {
+            writer.raw(name, value);
+        }
+        for (name, raw) in self.members.iter() {
+            match self.changes.iter().find(|(changed, _)| *changed == name) {
+                Some((_, Change::Drop)) => {}
+                Some((_, Change::Replace(value))) => {
+                    writer.raw(name, value);
+                }
+                None => {
+                    writer.raw(name, &Json::of(self.object.bytes(), raw));
+                }
+            }
+        }
+        writer.finish()
+    }
+}
+
+/// The object without one member.
+fn without(object: &Json, name: &str) -> Result<Json, JsonError> {
+    let mut writer = ObjectWriter::new();
+    writer.members_of(object, |member| member != name)?;
+    Ok(writer.finish_json())
+}
+
+/// The tools without `execution`; `None` if none of them has it or this is no list.
+fn without_execution(tools: &Json) -> Option<Json> {
+    let elements = json::elements(tools.bytes()).ok()?;
+    let tool = |raw| Json::of(tools.bytes(), raw);
+    if !elements.iter().any(|raw| tool(raw).member("execution").is_some()) {
+        return None;
+    }
+    let mut text = Vec::with_capacity(tools.len());
+    for raw in elements.iter() {
+        text.push(if text.is_empty() { b'[' } else { b',' });
+        let tool = tool(raw);
+        match without(&tool, "execution") {
+            Ok(tool) => text.extend_from_slice(tool.bytes()),
+            // No object, or one that repeats a name: for the client to judge.
+            Err(_) => text.extend_from_slice(tool.bytes()),
+        }
+    }
+    text.push(b']');
+    Some(Json::assume_valid(text.into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! The job of one call, from the line to the end.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tower_service::Service;
+
+use super::gate::{Entry, Permit, Place, Ticket};
+use super::live::Phase;
+use super::running::Running;
+use super::seat::{Held, Owned, Seat, Wish};
+use super::{Linger, Plan, Promotion, Shared, stopping};
+use crate::protocol::{Call, Event, Failure, Outcome, Reason, Reply, ReplySender, Retry};
+use crate::task::{Owner, State};
+
+/// How long a result may still win after a stop.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// The first wait before the store is asked again to record that a queued task runs.
+const START_AGAIN: Duration = Duration::from_millis(100);
+
+/// One call being run.
+pub(super) struct Run {
+    pub(super) shared: Arc<Shared>,
+    pub(super) plan: Plan,
+}
+
+/// How a wait for a slot ended.
+enum Turn {
+    /// With a slot.
+    Mine(Seat, Permits),
+    /// Without one; whoever waited was told.
+    Over,
+}
+
+/// The slots of one run: the tool's own and one of all runs'.
+#[derive(Debug)]
+struct Permits {
+    _tool: Permit,
+    _common: Permit,
+}
+
+impl Run {
+    pub(super) fn new(shared: Arc<Shared>, plan: Plan) -> Self {
+        Self { shared, plan }
+    }
+
+    /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
+    pub(super) async fn drive<S>(self, inner: S, call: Call, sender: ReplySender)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S::Future: Send,
+    {
+        let owner = self.shared.store.owner(&call.caller.principal);
+        let promote_at = match self.plan.promotion {
+            Promotion::Never | Promotion::AtOnce => None,
+            Promotion::After(after) => Some(call.arrived + after),
+        };
+        let seat = Seat::Held(Held { sender, promote_at });
+        let Turn::Mine(seat, permits) = self.turn(seat, owner, call.arrived).await else { return };
+        let Some(seat) = self.begin(seat, owner).await else { return };
+        self.attend(seat, owner, Running::send(inner, call), permits).await;
+    }
+
+    /// Waits for the slots.
+    async fn turn(&self, seat: Seat, owner: Owner, arrived: Instant) -> Turn {
+        let until = arrived + self.plan.queue_timeout;
+        let (seat, tool) = match self.plan.max_running {
+            None => (seat, Permit::unlimited()),
+            Some(slots) => {
+                let gate = self.shared.gates.of_tool(&self.plan.server, &self.plan.tool, slots);
+                match self.wait(seat, owner, gate.enter(), until).await {
+                    Some(turn) => turn,
+                    None => return Turn::Over,
+                }
+            }
+        };
+        match self.wait(seat, owner, self.shared.common.enter(), until).await {
+            Some((seat, common)) => Turn::Mine(seat, Permits { _tool: tool, _common: common }),
+            None => Turn::Over,
+        }
+    }
+
+    /// Waits at one gate. A call that is to be a task at once becomes one here if it has to wait.
+    async fn wait(&self, seat: Seat, owner: Owner, entry: Entry, until: Instant) -> Option<(Seat, Permit)> {
+        let mut ticket = match entry {
+            Entry::Free(permit) => return Some((seat, permit)),
+            Entry::Wait(ticket) => ticket,
+        };
+        let Some(_place) = self.shared.may_wait() else {
+            seat.end(Outcome::Failed(queue_full())).await;
+            return None;
+        };
+        let mut seat = match (seat, self.plan.promotion) {
+            (Seat::Held(held), Promotion::AtOnce) => self.queue(held, owner, &ticket).await?,
+            (seat, _) => seat,
+        };
+        loop {
+            tokio::select! {
+                biased;
+                () = self.shared.draining.cancelled() => {
+                    seat.end(Outcome::Failed(stopping())).await;
+                    return None;
+                }
+                permit = &mut ticket => return Some((seat, permit)),
+                wish = seat.wish() => seat = match (wish, seat) {
+                    (Wish::Promote, Seat::Held(held)) => {
+                        self.promote(held, owner, State::Queued, queued_at(&ticket)).await
+                    }
+                    (Wish::Promote | Wish::Stop, seat) => {
+                        seat.stopped().await;
+                        return None;
+                    }
+                },
+                () = sleep_until(until) => {
+                    seat.end(Outcome::Failed(queue_timeout(self.plan.queue_timeout))).await;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Makes a queued task of a call that is to be one at once; `None` if it was refused.
+    async fn queue(&self, held: Held, owner: Owner, ticket: &Ticket) -> Option<Seat> {
+        match self.make_task(held.sender, owner, State::Queued, queued_at(ticket)).await {
+            Ok(task) => Some(Seat::Task(task)),
+            Err((sender, error)) => {
+                sender.done(Outcome::Failed(error.to_failure()));
+                None
+            }
+        }
+    }
+
+    /// Makes sure that the record says Running before the first byte goes to the server.
+    async fn begin(&self, seat: Seat, owner: Owner) -> Option<Seat> {
+        match (seat, self.plan.promotion) {
+            (Seat::Held(held), Promotion::AtOnce) => {
+                let state = State::Running { started: self.shared.store.clock().now() };
+                match self.make_task(held.sender, owner, state, Phase::Running { progress: None }).await {
+                    Ok(task) => Some(Seat::Task(task)),
+                    Err((sender, error)) => {
+                        sender.done(Outcome::Failed(error.to_failure()));
+                        None
+                    }
+                }
+            }
+            (Seat::Held(held), Promotion::Never | Promotion::After(_)) => Some(Seat::Held(held)),
+            (Seat::Task(task), _) => self.record_start(task).await,
+        }
+    }
+
+    /// Records that a queued task runs, however long the store takes.
+    async fn record_start(&self, task: Owned) -> Option<Seat> {
+        let (id, live) = (task.settler.id(), Arc::clone(&task.live));
+        let (mut seat, mut wait) = (Seat::Task(task), START_AGAIN);
+        loop {
+            match self.shared.store.start(&id).await {
+                Ok(_) => {
+                    live.runs();
+                    return Some(seat);
+                }
+                Err(error) if error.is_final() => {
+                    seat.end(Outcome::Failed(error.to_failure())).await;
+                    return None;
+                }
+                Err(error) => tracing::warn!(task = ?id, %error, "a queued task waits for the store"),
+            }
+            tokio::select! {
+                () = sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
+                _ = seat.wish() => {
+                    seat.stopped().await;
+                    return None;
+                }
+                () = self.shared.jobs.stopping() => {
+                    seat.end(Outcome::Failed(stopping())).await;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Listens to the server and to the seat until the run has ended.
+    async fn attend(&self, mut seat: Seat, owner: Owner, mut running: Running, permits: Permits) {
+        let store = &self.shared.store;
+        let (started, deadline) = (store.clock().now(), Instant::now() + self.plan.timeout);
+        loop {
+            tokio::select! {
+                biased;
+                event = running.next() => match event {
+                    Event::Done(outcome) => {
+                        seat.end(outcome).await;
+                        return;
+                    }
+                    event => seat.pass(event, store.clock().now()),
+                },
+                wish = seat.wish() => seat = match (wish, seat) {
+                    (Wish::Promote, Seat::Held(held)) => {
+                        let phase = Phase::Running { progress: None };
+                        self.promote(held, owner, State::Running { started }, phase).await
+                    }
+                    (Wish::Promote | Wish::Stop, seat) => {
+                        self.stop(seat, &mut running).await;
+                        return self.linger(running, deadline, permits).await;
+                    }
+                },
+                () = sleep_until(deadline) => {
+                    running.stop();
+                    seat.end(Outcome::Failed(timed_out(self.plan.timeout))).await;
+                    return self.linger(running, deadline, permits).await;
+                }
+                () = self.shared.jobs.stopping() => {
+                    seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Stops the run. A result that is already on its way may still win.
+    async fn stop(&self, seat: Seat, running: &mut Running) {
+        running.stop();
+        let Seat::Task(_) = &seat else { return };
+        match timeout(STOP_GRACE, running.outcome()).await {
+            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(outcome).await,
+            Ok(_) | Err(_) => seat.stopped().await,
+        }
+    }
+
+    /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.
+    async fn linger(&self, mut running: Running, deadline: Instant, permits: Permits) {
+        if matches!(running, Running::Over) {
+            return;
+        }
+        let until = match self.plan.linger {
+            Linger::AtMost(grace) => Instant::now() + grace,
+            Linger::UntilTimeout => deadline,
+        };
+        tokio::select! {
+            _ = running.outcome() => {}
+            () = sleep_until(until) => {}
+            () = self.shared.draining.cancelled() => {}
+        }
+        drop(permits);
+    }
+}
+
+fn queued_at(ticket: &Ticket) -> Phase {
+    let place: Place = ticket.watcher();
+    Phase::Queued(place)
+}
+
+fn queue_full() -> Failure {
+    Failure::new(
+        Reason::Busy,
+        "too many calls wait for a free slot (limits.queue); nothing was sent, try again later",
+        Retry::After(Duration::from_secs(5)),
+    )
+}
+
+fn queue_timeout(limit: Duration) -> Failure {
+    let limit = humantime::format_duration(limit);
+    Failure::new(
+        Reason::QueueTimeout,
+        format!("no slot was free within {limit} (queue_timeout); the call was not sent"),
+        Retry::Yes,
+    )
+}
+
+fn timed_out(limit: Duration) -> Failure {
+    let limit = humantime::format_duration(limit);
+    Failure::new(
+        Reason::Timeout,
+        format!(
+            "the tool did not finish within {limit} (timeout) and was told to stop; \
+             it may have done part of its work, check before calling it again"
+        ),
+        Retry::Unknown,
+    )
+}

@@ -1,0 +1,90 @@
+//! The duty to end a task. Whoever holds it must settle; whoever drops it has settled as outcome unknown.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::live::LiveRuns;
+use crate::jobs::Jobs;
+use crate::protocol::Failure;
+use crate::store::{ChangeError, Ending, Store};
+use crate::task::TaskId;
+
+/// The duty to end one task.
+#[derive(Debug)]
+pub(super) struct Settler {
+    /// What is still owed; nothing once the task is settled.
+    owed: Option<Owed>,
+    id: TaskId,
+}
+
+#[derive(Debug)]
+struct Owed {
+    id: TaskId,
+    store: Store,
+    live: LiveRuns,
+    jobs: Jobs,
+}
+
+/// The first wait before an outcome is offered to the store again; it doubles up to the last.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+impl Settler {
+    /// The duty to end the task `id`.
+    pub(super) fn new(id: TaskId, store: Store, live: LiveRuns, jobs: Jobs) -> Self {
+        Self { owed: Some(Owed { id, store, live, jobs }), id }
+    }
+
+    /// The task.
+    pub(super) fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// Ends the task. Waits for as long as the store cannot take the outcome: what a tool has done
+    /// must not be lost to a full disk.
+    pub(super) async fn settle(mut self, ending: Ending) {
+        if let Some(owed) = &self.owed {
+            owed.settle(ending).await;
+        }
+        self.owed = None;
+    }
+}
+
+impl Owed {
+    async fn settle(&self, ending: Ending) {
+        let mut wait = FIRST_WAIT;
+        loop {
+            match self.store.settle(&self.id, ending.clone()).await {
+                Ok(_) => break,
+                Err(ChangeError::Refused(..)) => {
+                    tracing::debug!(task = ?self.id, "the task had ended before its outcome came");
+                    break;
+                }
+                Err(error) if error.is_final() => {
+                    tracing::error!(task = ?self.id, %error, "the outcome of a task is lost");
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(task = ?self.id, %error, "an outcome waits for the store");
+                    sleep(wait).await;
+                    wait = (wait * 2).min(LAST_WAIT);
+                }
+            }
+        }
+        // Only now: until then readers find the run and do not take the task for lost.
+        self.live.remove(&self.id);
+    }
+}
+
+/// The run panicked or was aborted: nobody knows what the tool did.
+impl Drop for Settler {
+    fn drop(&mut self) {
+        if let Some(owed) = self.owed.take() {
+            let jobs = owed.jobs.clone();
+            jobs.spawn("settle a lost run", async move {
+                owed.settle(Ending::Failed(Failure::outcome_unknown("the run was lost inside Raincheck"))).await;
+            });
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a client sees of a task (SEP-2663: `CreateTaskResult`, `GetTaskResult`).
+//!
+//! A handle is made from a committed task and nothing else.
+
+use std::time::Duration;
+
+use super::live::Phase;
+use crate::clock::{Timestamp, millis};
+use crate::protocol::rope::ObjectWriter;
+use crate::protocol::{Failure, Json, Progress, Retry, Rope};
+use crate::store::Committed;
+use crate::task::{Cause, State, Task};
+
+/// The least and the greatest `pollIntervalMs`. Low at first, since clients wait that long before
+/// they look for the first time.
+const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+
+/// What stands in a task beside its record.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing: it has not ended, or was cancelled.
+    Nothing,
+    /// The result, in the shape of 2026-07-28.
+    Result(Rope),
+    /// The JSON-RPC error.
+    Error(Json),
+}
+
+/// The `CreateTaskResult` of a task.
+pub fn created(task: &Committed<Task>, phase: &Phase, now: Timestamp) -> Rope {
+    write("task", task, Some(phase), now).finish()
+}
+
+/// The `GetTaskResult` of a task; `phase` is known while its run goes on here.
+pub fn detailed(task: &Committed<Task>, phase: Option<&Phase>, outcome: Outcome, now: Timestamp) -> Rope {
+    let mut writer = write("complete", task, phase, now);
+    match outcome {
+        Outcome::Nothing => {}
+        Outcome::Result(result) => {
+            writer.rope("result", result);
+        }
+        Outcome::Error(error) => {
+            writer.raw("error", &error);
+        }
+    }
+    writer.finish()
+}
+
+/// The empty acknowledgement of `tasks/update` and `tasks/cancel`. Some clients refuse any other member.
+pub fn acknowledged() -> Rope {
+    let mut writer = ObjectWriter::new();
+    writer.string("resultType", "complete");
+    writer.finish()
+}
+
+fn write(result_type: &str, task: &Task, phase: Option<&Phase>, now: Timestamp) -> ObjectWriter {
+    let mut writer = ObjectWriter::new();
+    writer.string("resultType", result_type).string("taskId", task.id.as_str()).string("status", task.state.status());
+    if let Some(message) = status_message(task, phase, now) {
+        writer.string("statusMessage", &message);
+    }
+    writer.string("createdAt", &task.created.to_string());
+    writer.string("lastUpdatedAt", &updated(task, phase).to_string());
+    writer.number_or_null("ttlMs", task.ttl().map(millis));
+    writer.number_or_null("pollIntervalMs", Some(millis(poll_interval(task, now))));
+    if let Some(facts) = facts(task, phase) {
+        writer.raw("_meta", &facts);
+    }
+    writer
+}
+
+/// A tenth of the age, within bounds.
+fn poll_interval(task: &Task, now: Timestamp) -> Duration {
+    let (least, greatest) = POLL;
+    (now.since(task.created) / 10).clamp(least, greatest)
+}
+
+/// Progress counts as an update, a poll does not.
+fn updated(task: &Task, phase: Option<&Phase>) -> Timestamp {
+    match phase {
+        Some(Phase::Running { progress: Some((_, at)) }) => task.updated.max(*at),
+        _ => task.updated,
+    }
+}
+
+fn status_message(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<String> {
+    match &task.state {
+        State::Queued => Some(match phase {
+            Some(Phase::Queued(place)) => match place.now() {
+                Some(1) => "queued: next in line for a free slot".to_owned(),
+                Some(place) => format!("queued: number {place} in line for a free slot"),
+                None => "queued: about to start".to_owned(),
+            },
+            _ => "queued for a free slot".to_owned(),
+        }),
+        State::Running { started } => {
+            let seconds = Duration::from_secs(now.since(*started).as_secs());
+            let mut message = format!("running for {}", humantime::format_duration(seconds));
+            if let Some(Phase::Running { progress: Some((progress, _)) }) = phase {
+                message.push_str("; progress ");
+                message.push_str(&progress.describe());
+            }
+            Some(message)
+        }
+        State::Completed { .. } => None,
+        State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
+        State::Failed { cause: Cause::Ours(failure) } => Some(failure.message.clone()),
+        State::Cancelled => Some("cancelled on request".to_owned()),
+    }
+}
+
+/// `_meta` with the vendor's members: why it failed and whether to try again, or the numbers of its progress.
+fn facts(task: &Task, phase: Option<&Phase>) -> Option<Json> {
+    let mut meta = serde_json::Map::new();
+    match (&task.state, phase) {
+        (State::Failed { cause: Cause::Ours(failure) }, _) => failure_facts(&mut meta, failure),
+        (State::Failed { cause: Cause::Server { .. } }, _) => {
+            meta.insert("dev.raincheck/reason".to_owned(), "server_error".into());
+        }
+        (State::Running { .. }, Some(Phase::Running { progress: Some((progress, _)) })) => {
+            meta.insert("dev.raincheck/progress".to_owned(), progress_facts(progress)?);
+        }
+        (State::Queued, Some(Phase::Queued(place))) => {
+            meta.insert("dev.raincheck/place".to_owned(), place.now()?.into());
+        }
+        _ => return None,
+    }
+    Some(Json::from_value(&meta.into()))
+}
+
+fn failure_facts(meta: &mut serde_json::Map<String, serde_json::Value>, failure: &Failure) {
+    meta.insert("dev.raincheck/reason".to_owned(), serde_json::json!(failure.reason));
+    if let Some(retryable) = failure.retry.retryable() {
+        meta.insert("dev.raincheck/retryable".to_owned(), retryable.into());
+    }
+    if let Retry::After(wait) = failure.retry {
+        meta.insert("dev.raincheck/retryAfterMs".to_owned(), millis(wait).into());
+    }
+}
+
+fn progress_facts(progress: &Progress) -> Option<serde_json::Value> {
+    let mut facts = serde_json::Map::new();
+    facts.insert("progress".to_owned(), progress.progress.read().ok()?);
+    if let Some(total) = &progress.total {
+        facts.insert("total".to_owned(), total.read().ok()?);
+    }
+    if let Some(message) = &progress.message {
+        facts.insert("message".to_owned(), message.chars().take(300).collect::<String>().into());
+    }
+    Some(facts.into())
+}

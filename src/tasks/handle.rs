@@ -1,0 +1,105 @@
+//! `tasks/get`, `tasks/update` and `tasks/cancel`, answered from the store; the server is not asked.
+
+use crate::protocol::error::code;
+use crate::protocol::reshape;
+use crate::protocol::{Call, Failure, Json, Method, Outcome, Reason, Retry, Rope, RpcError, TaskSupport};
+use crate::runner::Runner;
+use crate::runner::view;
+use crate::store::{ChangeError, Committed, Ending, ReadError};
+use crate::task::{Cause, State, Task, TaskId};
+
+/// Answers one of the three. The capability is checked before the id, so that a client without it
+/// learns nothing about ids; a foreign id reads like an unknown one.
+pub(super) async fn answer(runner: &Runner, call: &Call) -> Outcome {
+    if call.caller.tasks == TaskSupport::Undeclared {
+        return Outcome::Error(RpcError::tasks_not_declared());
+    }
+    let Some(name) = call.params.name() else {
+        return Outcome::Error(RpcError::new(
+            code::INVALID_PARAMS,
+            format!("Invalid params: {} needs params.taskId, a string", call.method),
+        ));
+    };
+    let owner = runner.store().owner(&call.caller.principal);
+    let Ok(id) = name.parse::<TaskId>() else { return Outcome::Error(RpcError::unknown_task()) };
+    let task = match runner.store().get(&owner, &id).await {
+        Ok(Some(task)) => task,
+        Ok(None) => return Outcome::Error(RpcError::unknown_task()),
+        Err(error) => return unreadable(&error),
+    };
+    match call.method {
+        Method::UpdateTask => update(call),
+        Method::CancelTask => cancel(runner, &task).await,
+        _ => get(runner, &task).await,
+    }
+}
+
+async fn get(runner: &Runner, task: &Committed<Task>) -> Outcome {
+    let now = runner.store().clock().now();
+    if !task.state.is_terminal() {
+        let phase = runner.live().get(&task.id).map(|live| live.phase());
+        return Outcome::Shaped(view::detailed(task, phase.as_ref(), view::Outcome::Nothing, now));
+    }
+    let outcome = match &task.state {
+        State::Completed { .. } => match runner.store().outcome(task).await {
+            Ok(result) => match completed(&result) {
+                Ok(result) => view::Outcome::Result(result),
+                Err(failure) => return Outcome::Failed(failure),
+            },
+            Err(error) => return unreadable(&error),
+        },
+        State::Failed { cause: Cause::Server { .. } } => match runner.store().outcome(task).await {
+            Ok(error) => view::Outcome::Error(server_error(error)),
+            Err(error) => return unreadable(&error),
+        },
+        State::Failed { cause: Cause::Ours(failure) } => view::Outcome::Error(RpcError::from(failure).raw().clone()),
+        State::Queued | State::Running { .. } | State::Cancelled => view::Outcome::Nothing,
+    };
+    Outcome::Shaped(view::detailed(task, None, outcome, now))
+}
+
+fn completed(result: &Json) -> Result<Rope, Failure> {
+    reshape::complete(result).map_err(|error| {
+        Failure::new(Reason::BadAnswer, format!("the tool's result cannot be passed on: {error}"), Retry::No)
+    })
+}
+
+fn server_error(error: Json) -> Json {
+    match RpcError::from_server(error.clone()) {
+        Ok(read) => reshape::error(read).raw().clone(),
+        Err(_) => error,
+    }
+}
+
+/// Nothing is outstanding as long as no server is offered a way to ask; keys that are not outstanding are ignored
+/// (SEP-2663, task update requests).
+fn update(call: &Call) -> Outcome {
+    match call.params.raw().member("inputResponses") {
+        Some(responses) if responses.is_object() => Outcome::Shaped(view::acknowledged()),
+        _ => Outcome::Error(RpcError::new(
+            code::INVALID_PARAMS,
+            "Invalid params: tasks/update needs params.inputResponses, an object",
+        )),
+    }
+}
+
+/// Acknowledges in any case: the stop is cooperative, and a task that has ended stays as it is.
+async fn cancel(runner: &Runner, task: &Committed<Task>) -> Outcome {
+    if task.state.is_terminal() {
+        return Outcome::Shaped(view::acknowledged());
+    }
+    if let Some(live) = runner.live().get(&task.id) {
+        live.cancel();
+        return Outcome::Shaped(view::acknowledged());
+    }
+    // The record is open, but nothing runs: it is just being settled, or nobody will.
+    match runner.store().settle(&task.id, Ending::Cancelled).await {
+        Ok(_) | Err(ChangeError::Refused(..)) => Outcome::Shaped(view::acknowledged()),
+        Err(error) => Outcome::Failed(error.to_failure()),
+    }
+}
+
+fn unreadable(error: &ReadError) -> Outcome {
+    tracing::error!(%error, "a task cannot be read");
+    Outcome::Error(RpcError::new(code::INTERNAL, format!("Internal error: {error}")))
+}

@@ -1,0 +1,309 @@
+//! What the response to a POST is: messages, an event stream, or a refusal.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderMap};
+use http::{Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::client::why;
+use super::events::EventStream;
+use crate::protocol::json::{self, Json, JsonError};
+use crate::protocol::message::{MessageError, MessageFault};
+use crate::protocol::{Message, RequestId, RpcError};
+
+/// How much is read of what a server sends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadLimits {
+    /// Bytes of a body or an event.
+    pub(super) message: usize,
+    /// Levels of arrays and objects.
+    pub(super) depth: usize,
+}
+
+/// The response to a POST.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A body of JSON.
+    Messages(Vec<Result<Message, MessageError>>),
+    /// An event stream.
+    Events(Box<EventStream>),
+    /// Taken, with nothing to say.
+    Nothing(StatusCode),
+    /// Not taken.
+    Refused(Refusal),
+}
+
+/// A status that is no success.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The status.
+    pub(super) status: StatusCode,
+    /// The type of the body, for a person.
+    media: Media,
+    /// How long the server wants us to wait.
+    pub(super) retry_after: Option<Duration>,
+    /// The JSON-RPC error in the body, if there is one, with the id it names.
+    pub(super) error: Option<(Option<Json>, RpcError)>,
+}
+
+/// Why a response cannot be used.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// A success with a body that is neither JSON nor events.
+    Media(StatusCode, Media),
+    /// A body that should be JSON and is not.
+    NotJson(StatusCode, Media),
+    /// Larger than this many bytes.
+    TooLarge(usize),
+    /// It broke off.
+    Broken(String),
+}
+
+/// What a response says its body is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Media {
+    /// `text/event-stream`.
+    Events,
+    /// JSON, or what some servers call JSON: plain text, or nothing at all.
+    Json(Option<String>),
+    /// Anything else.
+    Other(String),
+}
+
+/// How much of a refusal's body is read, and for how long: it only explains.
+const REFUSAL: usize = 64 << 10;
+const REFUSAL_TIME: Duration = Duration::from_secs(5);
+
+/// A wait that a server asks for is believed up to this.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
+impl Answer {
+    /// Reads a response as far as it must be read: a body of JSON whole, an event stream not at all.
+    pub(super) async fn read(response: Response<Incoming>, limits: ReadLimits) -> Result<Self, Unusable> {
+        let status = response.status();
+        let media = Media::of(response.headers());
+        if !status.is_success() {
+            return Ok(Self::Refused(Refusal::read(response, media).await));
+        }
+        match media {
+            Media::Events => Ok(Self::Events(Box::new(EventStream::new(response.into_body(), limits.message)))),
+            Media::Other(_) if has_no_body(&response) => Ok(Self::Nothing(status)),
+            Media::Other(_) => Err(Unusable::Media(status, media)),
+            Media::Json(_) => {
+                let body = collect(response.into_body(), limits.message).await?;
+                if body.trim_ascii().is_empty() {
+                    return Ok(Self::Nothing(status));
+                }
+                // A 202 acknowledges; what some servers write beside it is not an answer to anything.
+                match messages(&body, limits.depth) {
+                    Ok(messages) => Ok(Self::Messages(messages)),
+                    Err(_) if status == StatusCode::ACCEPTED => Ok(Self::Nothing(status)),
+                    Err(_) => Err(Unusable::NotJson(status, media)),
+                }
+            }
+        }
+    }
+}
+
+/// The messages in a body or an event: one, or the members of an array (2025-03-26, batching). An error
+/// only where it is no JSON at all.
+pub(super) fn messages(text: &Bytes, depth: usize) -> Result<Vec<Result<Message, MessageError>>, JsonError> {
+    json::check_depth(text, depth)?;
+    if text.trim_ascii_start().first() != Some(&b'[') {
+        let message = Message::parse(text, depth);
+        return match message {
+            Err(MessageError { cause: MessageFault::Json(error @ JsonError::Syntax(_)), .. }) => Err(error),
+            message => Ok(vec![message]),
+        };
+    }
+    let elements = json::elements(text)?;
+    Ok(elements.iter().map(|raw| Message::parse(Json::of(text, raw).bytes(), depth)).collect())
+}
+
+impl Refusal {
+    async fn read(response: Response<Incoming>, media: Media) -> Self {
+        let status = response.status();
+        let retry_after = retry_after(response.headers());
+        let body = tokio::time::timeout(REFUSAL_TIME, collect(response.into_body(), REFUSAL)).await;
+        let error = body.ok().and_then(Result::ok).and_then(error_in);
+        Self { status, media, retry_after, error }
+    }
+
+    /// Whether the status says that the server cannot make sense of the request.
+    pub(super) fn is_about_the_request(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::BAD_REQUEST
+                | StatusCode::NOT_FOUND
+                | StatusCode::METHOD_NOT_ALLOWED
+                | StatusCode::NOT_ACCEPTABLE
+        )
+    }
+
+    /// Whether the error in the body answers the request `id`, and is not about the session.
+    pub(super) fn answers(&self, id: u64) -> Option<&RpcError> {
+        let (Some(named), error) = self.error.as_ref()? else { return None };
+        let ours = named.as_str() == RequestId::from_number(id).token().as_str();
+        // SDKs say "no such session" with these, some under the id of the request.
+        (ours && !matches!(error.code(), -32000 | -32001 | -32600)).then_some(error)
+    }
+}
+
+/// Status and type, for a person. Never the body.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.status, self.media)
+    }
+}
+
+impl Media {
+    /// What the headers of a response say.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let Some(value) = headers.get(header::CONTENT_TYPE) else { return Self::Json(None) };
+        let text = String::from_utf8_lossy(value.as_bytes());
+        let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match essence.as_str() {
+            "text/event-stream" => Self::Events,
+            "" => Self::Json(None),
+            "application/json" | "text/json" | "text/plain" => Self::Json(Some(essence)),
+            other if other.ends_with("+json") => Self::Json(Some(essence)),
+            _ => Self::Other(essence.chars().take(80).filter(char::is_ascii_graphic).collect()),
+        }
+    }
+}
+
+impl fmt::Display for Media {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Events => f.write_str("text/event-stream"),
+            Self::Json(None) => f.write_str("no content type"),
+            Self::Json(Some(essence)) | Self::Other(essence) => f.write_str(essence),
+        }
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Media(status, media) => {
+                write!(f, "the server answered with status {status} and {media}, where JSON or an event stream belongs")
+            }
+            Self::NotJson(status, media) => {
+                write!(f, "the server answered with status {status} and a body that is not JSON ({media})")
+            }
+            Self::TooLarge(limit) => write!(f, "the answer is larger than the limit of {limit} bytes"),
+            Self::Broken(why) => write!(f, "the answer broke off: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+/// How long a server wants us to wait: seconds or a date.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => http_date(text)?.duration_since(SystemTime::now()).unwrap_or_default(),
+    };
+    Some(wait.min(LONGEST_WAIT))
+}
+
+/// A date as `Retry-After` spells it (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<SystemTime> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let parts: Vec<&str> = text.split(' ').collect();
+    let [_, day, month, year, time, "GMT"] = parts.as_slice() else { return None };
+    let month = MONTHS.iter().position(|name| name == month)? + 1;
+    humantime::parse_rfc3339(&format!("{year}-{month:02}-{day}T{time}Z")).ok()
+}
+
+/// The error in the body of a refusal. API gateways leave out `jsonrpc`, or write their own codes (field
+/// case 54).
+fn error_in(body: Bytes) -> Option<(Option<Json>, RpcError)> {
+    let members = json::members(&body).ok()?;
+    let part = |name: &str| members.get(name).map(|raw| Json::of(&body, raw));
+    let error = part("error").filter(Json::is_object)?;
+    Some((part("id").filter(|id| !id.is_null()), RpcError::from_server(error).ok()?))
+}
+
+/// Reads a whole body.
+async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, Unusable> {
+    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if expected > limit {
+        return Err(Unusable::TooLarge(limit));
+    }
+    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Unusable::Broken(why(&error)))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + rest.len() + data.len() > limit {
+            return Err(Unusable::TooLarge(limit));
+        }
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            rest.reserve(expected.max(first.len() + data.len()));
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.extend_from_slice(&data);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+fn has_no_body(response: &Response<Incoming>) -> bool {
+    matches!(response.status(), StatusCode::ACCEPTED | StatusCode::NO_CONTENT) || response.body().is_end_stream()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_read_in_seconds_or_as_a_date_and_bounded() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, text.parse().unwrap());
+            retry_after(&headers)
+        };
+        assert_eq!(read("7"), Some(Duration::from_secs(7)));
+        assert_eq!(read("99999999"), Some(LONGEST_WAIT));
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        assert_eq!(read("Fri, 01 Jan 2100 00:00:00 GMT"), Some(LONGEST_WAIT));
+        assert_eq!(read("soon"), None);
+    }
+
+    #[test]
+    fn types_are_told_apart_without_their_parameters() {
+        let of = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, text.parse().unwrap());
+            Media::of(&headers)
+        };
+        assert_eq!(of("Text/Event-Stream; charset=utf-8"), Media::Events);
+        assert_eq!(of("application/json; charset=utf-8"), Media::Json(Some("application/json".to_owned())));
+        assert_eq!(of("text/plain"), Media::Json(Some("text/plain".to_owned())));
+        assert_eq!(of("application/problem+json"), Media::Json(Some("application/problem+json".to_owned())));
+        assert_eq!(of("text/html"), Media::Other("text/html".to_owned()));
+        assert_eq!(Media::of(&HeaderMap::new()), Media::Json(None));
+    }
+
+    #[test]
+    fn an_error_is_found_in_bodies_that_are_no_json_rpc() {
+        let found = |text: &'static str| error_in(Bytes::from_static(text.as_bytes()));
+        let (id, error) = found(r#"{"error":{"code":"bad_thing","message":"no"}}"#).unwrap();
+        assert_eq!((id, error.code(), error.message()), (None, -32603, "no"));
+        let (id, _) = found(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"x"}}"#).unwrap();
+        assert_eq!(id.unwrap().as_str(), "7");
+        for text in ["", "<html>", r#"{"jsonrpc":"2.0","id":7}"#, r#"{"error":"text"}"#, "[]"] {
+            assert!(found(text).is_none(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Pooled connections to one server, plain or with TLS, HTTP/1.1 or HTTP/2, and what a failure to send
+//! proves.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Builder, Client};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower_service::Service;
+
+use crate::protocol::Rope;
+
+/// Sends requests to one server. Clones share the connections.
+#[derive(Clone)]
+pub(super) struct HttpClient(Wire);
+
+/// A body in pieces, whose length is known.
+#[derive(Debug)]
+pub(super) struct RopeBody {
+    pieces: VecDeque<Bytes>,
+    left: u64,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) struct SendError {
+    /// What it proves.
+    pub(super) taken: Taken,
+    source: hyper_util::client::legacy::Error,
+}
+
+/// Whether the server can have seen a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// No: there was no connection.
+    Never,
+    /// No: it went to a connection that was closing, or the server refused the stream before it looked at it.
+    GivenBack,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Why no client can be built.
+#[derive(Debug)]
+pub(super) struct NoClient(io::Error);
+
+#[derive(Clone)]
+enum Wire {
+    Plain(Client<Bounded<HttpConnector>, RopeBody>),
+    Tls(Client<Bounded<HttpsConnector<HttpConnector>>, RopeBody>),
+}
+
+/// A connector that takes no longer than this, TLS handshake included.
+#[derive(Clone)]
+struct Bounded<C>(C, Duration);
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// How long an unused connection is kept. Node and uvicorn close theirs after 5 s, and a request that meets
+/// the close is lost with nobody to say whether it was taken.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// How long a silent peer may be before it is asked whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+impl HttpClient {
+    /// A client for servers at `https` or `http` addresses. No connection may take longer than `connect` to make.
+    pub(super) fn new(https: bool, connect: Duration) -> Result<Self, NoClient> {
+        let mut http = HttpConnector::new();
+        http.set_nodelay(true);
+        http.set_keepalive(Some(KEEP_ALIVE));
+        http.set_keepalive_interval(Some(KEEP_ALIVE / 3));
+        http.set_keepalive_retries(Some(3));
+        http.enforce_http(false);
+        let builder = builder();
+        if !https {
+            return Ok(Self(Wire::Plain(builder.build(Bounded(http, connect)))));
+        }
+        let tls = hyper_rustls::HttpsConnectorBuilder::new().with_native_roots().map_err(NoClient)?;
+        let tls = tls.https_or_http().enable_all_versions().wrap_connector(http);
+        Ok(Self(Wire::Tls(builder.build(Bounded(tls, connect)))))
+    }
+
+    /// A client that speaks HTTP/2 without TLS, which no server of the field does.
+    #[cfg(test)]
+    pub(super) fn http2_only(connect: Duration) -> Self {
+        let connector = Bounded(HttpConnector::new(), connect);
+        Self(Wire::Plain(builder().http2_only(true).build(connector)))
+    }
+
+    /// Sends a request. A request that met the close of a kept connection before a byte of it went out is
+    /// sent on another connection.
+    pub(super) async fn send(&self, request: Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
+        let response = match &self.0 {
+            Wire::Plain(client) => client.request(request),
+            Wire::Tls(client) => client.request(request),
+        };
+        response.await.map_err(SendError::new)
+    }
+}
+
+impl fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Wire::Plain(_) => "HttpClient(plain)",
+            Wire::Tls(_) => "HttpClient(tls)",
+        })
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE / 3)
+        .http2_adaptive_window(true);
+    builder
+}
+
+impl<C> Service<Uri> for Bounded<C>
+where
+    C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static>,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<C::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connected = tokio::time::timeout(self.1, self.0.call(uri));
+        Box::pin(async move { connected.await?.map_err(Into::into) })
+    }
+}
+
+impl RopeBody {
+    /// No body.
+    pub(super) fn empty() -> Self {
+        Self::from(Rope::default())
+    }
+}
+
+impl From<Rope> for RopeBody {
+    fn from(rope: Rope) -> Self {
+        let left = u64::try_from(rope.len()).unwrap_or(u64::MAX);
+        Self { pieces: rope.into_pieces().into(), left }
+    }
+}
+
+impl Body for RopeBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.pieces.pop_front();
+        if let Some(piece) = &piece {
+            self.left = self.left.saturating_sub(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+        }
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Exact, so that the request has a `Content-Length`: small servers cannot read chunked ones.
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+impl SendError {
+    fn new(source: hyper_util::client::legacy::Error) -> Self {
+        let taken = if source.is_connect() {
+            Taken::Never
+        } else if causes(&source).any(given_back) {
+            Taken::GivenBack
+        } else {
+            Taken::Unknown
+        };
+        Self { taken, source }
+    }
+
+    /// The innermost cause, for a person.
+    pub(super) fn why(&self) -> String {
+        why(&self.source)
+    }
+}
+
+/// Whether a cause proves that the server took nothing: hyper gave the request back unsent, or the
+/// server refused the stream (RFC 9113, 8.7).
+fn given_back(cause: &(dyn StdError + 'static)) -> bool {
+    let unsent = cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+    let refused = cause
+        .downcast_ref::<h2::Error>()
+        .is_some_and(|error| error.is_remote() && error.reason() == Some(h2::Reason::REFUSED_STREAM));
+    unsent || refused
+}
+
+/// The innermost cause of an error of the connection, for a person.
+pub(super) fn why(error: &(dyn StdError + 'static)) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| (*error).source())
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.taken {
+            Taken::Never => "there is no connection to the server",
+            Taken::GivenBack => "the server did not look at the request",
+            Taken::Unknown => "the connection was lost before the answer",
+        })
+    }
+}
+
+impl StdError for SendError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl fmt::Display for NoClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the system's root certificates cannot be read")
+    }
+}
+
+impl StdError for NoClient {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_says_its_length_and_gives_its_pieces_uncopied() {
+        let piece = Bytes::from_static(b"abc");
+        let mut rope = Rope::from(piece.clone());
+        rope.push(Bytes::from_static(b"de"));
+        let mut body = RopeBody::from(rope);
+        assert_eq!(body.size_hint().exact(), Some(5));
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!((first.as_ptr(), body.size_hint().exact()), (piece.as_ptr(), Some(2)));
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "de");
+        assert!(RopeBody::empty().is_end_stream());
+    }
+}

@@ -1,0 +1,324 @@
+//! Getting to know a server over HTTP: which kind of revision it speaks, and the handshake of the legacy ones.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::answer::{self, Answer, ReadLimits, Refusal};
+use super::client::Taken;
+use super::endpoint::{self, EVENTS_FIRST, Endpoint, JSON_FIRST, SESSION_ID};
+use super::events::{EventStream, Item};
+use super::failures;
+use super::ids::{self, Named};
+use super::listen;
+use super::session::{HttpSession, Parts};
+use crate::config::UpstreamEra;
+use crate::jobs::Jobs;
+use crate::protocol::message::MessageError;
+use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope};
+use crate::upstream::handshake::{self, LastSeen, ServerInfo};
+use crate::upstream::sessions::{Connect, Distinction};
+use crate::upstream::wire::ServerEra;
+use crate::upstream::{Setup, outcome};
+
+/// Connects to one server. Clones share what is known of it.
+#[derive(Clone, Debug)]
+pub(super) struct HttpConnect(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    server: String,
+    endpoint: Arc<Endpoint>,
+    limits: ReadLimits,
+    patience: Duration,
+    tried: UpstreamEra,
+    share: bool,
+    known: Mutex<Option<ServerEra>>,
+    last_seen: LastSeen,
+    jobs: Jobs,
+}
+
+/// How `server/discover` was taken.
+#[derive(Debug)]
+enum Probe {
+    Modern(Box<ServerInfo>),
+    /// Whatever is no answer of a modern server means that it is none.
+    Legacy,
+    /// The server could not be asked, or does not talk to us.
+    Failed(Failure),
+}
+
+/// A handshake's answer, with the headers of its response.
+struct Shaken {
+    outcome: Outcome,
+    headers: HeaderMap,
+}
+
+/// How long a server may take to answer `server/discover`. Legacy servers exist that never do (field case 52).
+const PROBE: Duration = Duration::from_secs(2);
+
+/// The id of the handshake's request.
+const HANDSHAKE_ID: u64 = 1;
+
+impl HttpConnect {
+    /// Nothing is known of the server yet.
+    pub(super) fn new(setup: &Setup, endpoint: Arc<Endpoint>) -> Self {
+        let config = &setup.config;
+        let known = (config.era == UpstreamEra::Modern).then_some(ServerEra::Modern);
+        Self(Arc::new(Inner {
+            server: config.name.clone(),
+            endpoint,
+            limits: ReadLimits { message: setup.limits.message, depth: setup.limits.depth },
+            patience: config.connect_timeout,
+            tried: config.era,
+            share: config.share,
+            known: Mutex::new(known),
+            last_seen: setup.last_seen.clone(),
+            jobs: setup.jobs.clone(),
+        }))
+    }
+
+    /// The server.
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoint
+    }
+
+    /// How much is read of what it sends.
+    pub(super) fn limits(&self) -> ReadLimits {
+        self.0.limits
+    }
+
+    /// Which kind of revision the server speaks, if that is known.
+    pub(super) fn known(&self) -> Option<ServerEra> {
+        *self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server does not speak what it spoke before.
+    pub(super) fn forget(&self) {
+        if self.0.tried != UpstreamEra::Modern {
+            *self.0.known.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// Asks a modern server what it is, for those who ask us.
+    pub(super) async fn discover(&self, caller: &Caller) {
+        let forwarded = self.0.endpoint.forwarded(&caller.credentials);
+        if let Probe::Modern(info) = self.probe(&forwarded, self.0.patience).await {
+            self.0.last_seen.set(*info);
+        }
+    }
+
+    fn is(&self, era: ServerEra) {
+        *self.0.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(era);
+    }
+
+    async fn open(&self, caller: &Caller) -> Result<HttpSession, Failure> {
+        let forwarded = self.0.endpoint.forwarded(&caller.credentials);
+        if self.0.tried == UpstreamEra::Auto && self.known().is_none() {
+            match self.probe(&forwarded, PROBE).await {
+                Probe::Modern(info) => return Err(self.modern(*info)),
+                Probe::Failed(failure) => return Err(failure),
+                Probe::Legacy => {}
+            }
+        }
+        let mut accept = JSON_FIRST;
+        let mut shaken = self.initialize(&forwarded, accept.clone()).await;
+        if matches!(&shaken, Err(Refused::By(refusal)) if refusal.status == StatusCode::NOT_ACCEPTABLE) {
+            accept = EVENTS_FIRST;
+            shaken = self.initialize(&forwarded, accept.clone()).await;
+        }
+        let shaken = match shaken {
+            Ok(shaken) => shaken,
+            Err(Refused::Unreachable(failure) | Refused::NoAnswer(failure)) => return Err(failure),
+            Err(Refused::By(refusal)) => self.refused(refusal)?,
+        };
+        if let Outcome::Error(error) = &shaken.outcome
+            && may_be_modern(error.code())
+            && let Probe::Modern(info) = self.probe(&forwarded, PROBE).await
+        {
+            return Err(self.modern(*info));
+        }
+        let info = ServerInfo::of_initialize(shaken.outcome)
+            .map_err(|error| outcome::not_started(&self.0.server, &error.to_string()))?;
+        let version = HeaderValue::from_str(&info.protocol_version)
+            .map_err(|_| outcome::not_started(&self.0.server, "its revision is no header value"))?;
+        let session = HttpSession::new(Parts {
+            endpoint: Arc::clone(&self.0.endpoint),
+            limits: self.0.limits,
+            id: shaken.headers.get(SESSION_ID).cloned(),
+            version,
+            accept,
+            // Where principals share a session, what belongs to no call is nobody's.
+            forwarded: if self.0.share { HeaderMap::new() } else { forwarded.clone() },
+            jobs: self.0.jobs.clone(),
+        });
+        // Nothing else may be sent before this is acknowledged: servers refuse or crash (field case 15).
+        session.tell(&forwarded, handshake::initialized()).await;
+        self.is(ServerEra::Legacy);
+        self.0.last_seen.set(info);
+        self.0.jobs.spawn("listen stream", listen::listen(session.clone()));
+        Ok(session)
+    }
+
+    /// Notes that the server is modern. The failure is for callers who asked for a session; they look again.
+    fn modern(&self, info: ServerInfo) -> Failure {
+        self.0.last_seen.set(info);
+        self.is(ServerEra::Modern);
+        outcome::not_started(&self.0.server, "it speaks 2026-07-28, which has no sessions")
+    }
+
+    /// A refusal of the handshake, with the error in its body if there is one.
+    fn refused(&self, refusal: Refusal) -> Result<Shaken, Failure> {
+        let how = format!("it refused the handshake with status {refusal}");
+        match failures::refused(&self.0.server, refusal) {
+            Outcome::Failed(failure) if matches!(failure.reason, Reason::Unauthorized | Reason::NotStarted) => {
+                Err(failure)
+            }
+            Outcome::Failed(_) => Err(outcome::not_started(&self.0.server, &how)),
+            outcome => Ok(Shaken { outcome, headers: HeaderMap::new() }),
+        }
+    }
+
+    async fn initialize(&self, forwarded: &HeaderMap, accept: HeaderValue) -> Result<Shaken, Refused> {
+        self.ask(forwarded, accept, HeaderMap::new(), handshake::initialize(HANDSHAKE_ID)).await
+    }
+
+    async fn probe(&self, forwarded: &HeaderMap, patience: Duration) -> Probe {
+        let mut headers = HeaderMap::new();
+        endpoint::mirror_method(&mut headers, &Method::Discover);
+        let asked = self.ask(forwarded, JSON_FIRST, headers, handshake::discover(HANDSHAKE_ID));
+        let Ok(asked) = tokio::time::timeout(patience, asked).await else { return Probe::Legacy };
+        match asked {
+            Ok(shaken) => match ServerInfo::of_discover(shaken.outcome) {
+                Ok(info) => Probe::Modern(Box::new(info)),
+                Err(_) => Probe::Legacy,
+            },
+            Err(Refused::By(refusal)) if speaks_of_the_caller(refusal.status) => {
+                match failures::refused(&self.0.server, refusal) {
+                    Outcome::Failed(failure) => Probe::Failed(failure),
+                    _ => Probe::Legacy,
+                }
+            }
+            Err(Refused::Unreachable(failure)) => Probe::Failed(failure),
+            Err(Refused::By(_) | Refused::NoAnswer(_)) => Probe::Legacy,
+        }
+    }
+
+    /// Sends one request of a handshake and reads its answer.
+    async fn ask(
+        &self,
+        forwarded: &HeaderMap,
+        accept: HeaderValue,
+        headers: HeaderMap,
+        message: Rope,
+    ) -> Result<Shaken, Refused> {
+        let mut request = self.0.endpoint.post(forwarded, accept, message);
+        request.headers_mut().extend(headers);
+        let response = self.0.endpoint.client.send(request).await;
+        // Nothing of a call was sent yet, so whatever happens here, the call was not taken.
+        let not_started = |why: &str| outcome::not_started(&self.0.server, why);
+        let response = response.map_err(|error| {
+            let failure = not_started(&format!("{error}: {}", error.why()));
+            match error.taken {
+                Taken::Never | Taken::GivenBack => Refused::Unreachable(failure),
+                Taken::Unknown => Refused::NoAnswer(failure),
+            }
+        })?;
+        let headers = response.headers().clone();
+        let Some(outcome) = self.answer(response).await? else {
+            return Err(Refused::NoAnswer(not_started("its answer to the handshake is no answer")));
+        };
+        Ok(Shaken { outcome, headers })
+    }
+
+    async fn answer(&self, response: Response<Incoming>) -> Result<Option<Outcome>, Refused> {
+        let failed = |why: &str| Refused::NoAnswer(outcome::not_started(&self.0.server, why));
+        match Answer::read(response, self.0.limits).await {
+            Ok(Answer::Messages(messages)) => Ok(messages.into_iter().find_map(answer_in)),
+            Ok(Answer::Events(stream)) => Ok(self.answer_on(*stream).await),
+            Ok(Answer::Nothing(status)) => Err(failed(&format!("status {status} and no body"))),
+            Ok(Answer::Refused(refusal)) => Err(Refused::By(refusal)),
+            Err(fault) => Err(failed(&fault.to_string())),
+        }
+    }
+
+    async fn answer_on(&self, mut stream: EventStream) -> Option<Outcome> {
+        loop {
+            let data = match stream.next().await {
+                Item::Event(data) | Item::Unfinished(data) => data,
+                Item::End(_) => return None,
+            };
+            let messages = answer::messages(&data, self.0.limits.depth).unwrap_or_default();
+            if let Some(outcome) = messages.into_iter().find_map(answer_in) {
+                return Some(outcome);
+            }
+        }
+    }
+}
+
+/// Why a request of the handshake has no answer.
+#[derive(Debug)]
+enum Refused {
+    /// The server refused it.
+    By(Refusal),
+    /// There is no server.
+    Unreachable(Failure),
+    /// There is one, and what it says is no answer.
+    NoAnswer(Failure),
+}
+
+impl Connect for HttpConnect {
+    type Session = HttpSession;
+
+    async fn connect(&self, caller: &Caller) -> Result<HttpSession, Failure> {
+        let opened = tokio::time::timeout(self.0.patience, self.open(caller)).await;
+        let late = || outcome::not_started(&self.0.server, "it did not shake hands within connect_timeout");
+        opened.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Callers that only their headers tell apart get sessions of their own.
+    fn distinction(&self, caller: &Caller) -> Distinction {
+        match &caller.principal {
+            // A named caller stays the same one when its token is renewed.
+            Principal::Named(_) => Distinction::default(),
+            Principal::Local | Principal::Anonymous | Principal::Credential(_) => {
+                let forwarded = self.0.endpoint.forwarded(&caller.credentials);
+                let parts = forwarded.iter().flat_map(|(name, value): (&HeaderName, &HeaderValue)| {
+                    [name.as_str().as_bytes(), value.as_bytes()]
+                });
+                Distinction::of(parts)
+            }
+        }
+    }
+}
+
+/// The answer to the handshake, if the message is one.
+fn answer_in(message: Result<Message, MessageError>) -> Option<Outcome> {
+    let (id, outcome) = match message.ok()? {
+        Message::Result { id, result } => (Some(id), outcome::of_result(result)),
+        Message::Error { id, error } => (id, Outcome::Error(error)),
+        Message::Request { .. } | Message::Notification { .. } => return None,
+    };
+    (ids::named(id.as_ref(), HANDSHAKE_ID) != Named::Other).then_some(outcome)
+}
+
+/// Whether an error says that `initialize` itself, not what was in it, is the trouble.
+fn may_be_modern(code: i64) -> bool {
+    use crate::protocol::error::code;
+    matches!(
+        code,
+        code::UNSUPPORTED_VERSION
+            | code::HEADER_MISMATCH
+            | code::MISSING_CAPABILITY
+            | code::METHOD_NOT_FOUND
+            | code::INVALID_PARAMS
+    )
+}
+
+/// Whether a status is about the caller, and says nothing of the server's revision.
+fn speaks_of_the_caller(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
+}

@@ -1,0 +1,300 @@
+//! One server's address, and the requests that go there: whose headers, and which of them.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method as Verb, Request, Uri};
+use url::Url;
+
+use super::client::{HttpClient, NoClient, RopeBody};
+use crate::protocol::{Call, Credentials, Method, Rope};
+
+/// One server, as it is reached over HTTP.
+#[derive(Clone)]
+pub(super) struct Endpoint {
+    /// Its connections.
+    pub(super) client: HttpClient,
+    uri: Uri,
+    /// Set on every request. Secret.
+    fixed: HeaderMap,
+    /// Headers of the caller that are passed on.
+    forward: Vec<HeaderName>,
+}
+
+/// Why a server cannot be reached with this configuration.
+#[derive(Debug)]
+#[non_exhaustive]
+pub(super) enum EndpointError {
+    /// The address cannot be used in a request.
+    Address(http::uri::InvalidUri),
+    /// The address is neither `http` nor `https`.
+    Scheme(String),
+    /// No TLS.
+    Tls(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What a client takes as an answer to a POST, in the order that most servers expect.
+pub(super) const JSON_FIRST: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+/// The other order, which a few servers insist on (field case 22).
+pub(super) const EVENTS_FIRST: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
+
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
+pub(super) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+/// Headers that belong to one connection or one body, or that are ours to set: never copied from a caller.
+const NEVER_FORWARDED: [&str; 18] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+impl Endpoint {
+    /// The server at `url`.
+    pub(super) fn new(
+        url: &Url,
+        headers: &HeaderMap,
+        forward: &[HeaderName],
+        connect: Duration,
+    ) -> Result<Self, EndpointError> {
+        let https = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            other => return Err(EndpointError::Scheme(other.to_owned())),
+        };
+        let client =
+            HttpClient::new(https, connect).map_err(|error| EndpointError::Tls(Box::<NoClient>::from(error)))?;
+        let mut fixed = headers.clone();
+        if let Some(basic) = basic(url) {
+            fixed.entry(header::AUTHORIZATION).or_insert(basic);
+        }
+        let mut bare = url.clone();
+        // These fail for addresses without a host only, which the schemes above always have.
+        let _ = bare.set_username("");
+        let _ = bare.set_password(None);
+        bare.set_fragment(None);
+        let uri = bare.as_str().parse().map_err(EndpointError::Address)?;
+        let forward = forward.iter().filter(|name| may_be_forwarded(name)).cloned().collect();
+        Ok(Self { client, uri, fixed, forward })
+    }
+
+    /// The same server over connections of a test.
+    #[cfg(test)]
+    pub(super) fn with_client(self, client: HttpClient) -> Self {
+        Self { client, ..self }
+    }
+
+    /// What of a caller's headers goes to this server.
+    pub(super) fn forwarded(&self, credentials: &Credentials) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for name in &self.forward {
+            for value in credentials.headers().get_all(name) {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+        headers
+    }
+
+    /// A POST of one message.
+    pub(super) fn post(&self, forwarded: &HeaderMap, accept: HeaderValue, message: Rope) -> Request<RopeBody> {
+        let mut request = self.request(Verb::POST, forwarded, RopeBody::from(message));
+        let headers = request.headers_mut();
+        headers.insert(header::ACCEPT, accept);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request
+    }
+
+    /// A GET of an event stream.
+    pub(super) fn get(&self, forwarded: &HeaderMap) -> Request<RopeBody> {
+        let mut request = self.request(Verb::GET, forwarded, RopeBody::empty());
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        request
+    }
+
+    /// A DELETE of a session.
+    pub(super) fn delete(&self, forwarded: &HeaderMap) -> Request<RopeBody> {
+        self.request(Verb::DELETE, forwarded, RopeBody::empty())
+    }
+
+    fn request(&self, verb: Verb, forwarded: &HeaderMap, body: RopeBody) -> Request<RopeBody> {
+        let mut request = Request::new(body);
+        *request.method_mut() = verb;
+        *request.uri_mut() = self.uri.clone();
+        let headers = request.headers_mut();
+        headers.extend(forwarded.clone());
+        for name in self.fixed.keys() {
+            headers.remove(name);
+        }
+        headers.extend(self.fixed.clone());
+        request
+    }
+}
+
+/// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata).
+pub(super) fn mirror(headers: &mut HeaderMap, call: &Call) {
+    mirror_method(headers, &call.method);
+    let named = matches!(call.method, Method::CallTool | Method::GetPrompt | Method::ReadResource);
+    if let Some(name) = call.params.name().filter(|_| named) {
+        headers.insert(MCP_NAME, header_value(name));
+    }
+}
+
+/// The headers that every modern request has.
+pub(super) fn mirror_method(headers: &mut HeaderMap, method: &Method) {
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(crate::protocol::MODERN));
+    headers.insert(MCP_METHOD, header_value(method.name()));
+}
+
+/// A text as a header value, in the Base64 form where it is not plain (2026-07-28, Streamable HTTP, value
+/// encoding).
+fn header_value(text: &str) -> HeaderValue {
+    let padded = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
+    let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");
+    let visible = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+    let plain = visible && !padded && !looks_encoded;
+    let encoded = || HeaderValue::try_from(format!("=?base64?{}?=", STANDARD.encode(text)));
+    let value = if plain { HeaderValue::from_str(text).or_else(|_| encoded()) } else { encoded() };
+    // Base64 has nothing that a header value may not have.
+    value.unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn may_be_forwarded(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    !NEVER_FORWARDED.contains(&name) && !name.starts_with("proxy-")
+}
+
+/// User and password of an address, as a header.
+fn basic(url: &Url) -> Option<HeaderValue> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let decoded = |text: &str| percent_decoded(text);
+    let pair = [decoded(url.username()), b":".to_vec(), decoded(url.password().unwrap_or_default())].concat();
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let query = format!("x={}", text.replace('+', "%2B"));
+    url::form_urlencoded::parse(query.as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned().into_bytes())
+        .unwrap_or_default()
+}
+
+/// Hides header values.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("host", &self.uri.host()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(_) => f.write_str("the address cannot be used in a request"),
+            Self::Scheme(scheme) => write!(f, "the address must begin with http or https, not {scheme}"),
+            Self::Tls(_) => f.write_str("no TLS connections can be made"),
+        }
+    }
+}
+
+impl std::error::Error for EndpointError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Address(source) => Some(source),
+            Self::Tls(source) => Some(source.as_ref()),
+            Self::Scheme(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_plain_or_in_the_base64_form() {
+        let cases = [
+            ("get_weather", "get_weather"),
+            ("file:///a b?c", "file:///a b?c"),
+            ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+            (" padded ", "=?base64?IHBhZGRlZCA=?="),
+            ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+            ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+            ("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="),
+            ("=?BASE64?eA==?=", "=?BASE64?eA==?="),
+            ("a\r\nx-evil: 1", "=?base64?YQ0KeC1ldmlsOiAx?="),
+            ("", ""),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(header_value(name).to_str().unwrap(), expected, "{name:?}");
+        }
+    }
+
+    fn endpoint(url: &str, fixed: &[(&'static str, &str)], forward: &[&'static str]) -> Endpoint {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fixed {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        let forward: Vec<_> = forward.iter().map(|name| HeaderName::from_static(name)).collect();
+        Endpoint::new(&url.parse().unwrap(), &headers, &forward, Duration::from_secs(1)).unwrap()
+    }
+
+    #[test]
+    fn only_listed_headers_are_forwarded_and_fixed_ones_win() {
+        let endpoint = endpoint(
+            "http://localhost/mcp",
+            &[("x-fixed", "1")],
+            &["authorization", "x-fixed", "content-length", "transfer-encoding", "connection", "host"],
+        );
+        let mut given = HeaderMap::new();
+        for name in ["authorization", "x-fixed", "x-other", "content-length", "transfer-encoding", "connection", "host"]
+        {
+            given.insert(HeaderName::from_static(name), HeaderValue::from_static("theirs"));
+        }
+        let forwarded = endpoint.forwarded(&Credentials::new(given));
+        let request = endpoint.post(&forwarded, JSON_FIRST, Rope::default());
+        let mut sent: Vec<_> =
+            request.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        sent.sort_unstable();
+        assert_eq!(
+            sent,
+            [
+                ("accept", "application/json, text/event-stream"),
+                ("authorization", "theirs"),
+                ("content-type", "application/json"),
+                ("x-fixed", "1"),
+            ]
+        );
+    }
+
+    #[test]
+    fn user_and_password_of_an_address_become_a_header() {
+        let endpoint = endpoint("http://us%65r:p%2Bw@localhost/mcp?a=b#c", &[], &[]);
+        let request = endpoint.get(&HeaderMap::new());
+        assert_eq!(request.uri().to_string(), "http://localhost/mcp?a=b");
+        assert_eq!(request.headers()["authorization"], format!("Basic {}", STANDARD.encode("user:p+w")));
+    }
+}

@@ -1,0 +1,121 @@
+//! The events of one response body, one JSON text at a time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::client::why;
+use crate::protocol::sse::SseParser;
+
+/// An open event stream.
+#[derive(Debug)]
+pub(super) struct EventStream {
+    body: Body,
+    parser: SseParser,
+    /// When an event without its end is looked at: servers exist that never send the blank line.
+    look: Look,
+}
+
+/// What comes next on an event stream.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// The data of a whole event.
+    Event(Bytes),
+    /// The data of an event whose end has not come for a while, or will not come. Whoever knows what it
+    /// waits for may take it.
+    Unfinished(Bytes),
+    /// The stream is over, for this reason.
+    End(End),
+}
+
+/// Why an event stream is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The server closed it in order.
+    Closed,
+    /// The connection broke.
+    Broken(String),
+    /// An event is larger than this many bytes.
+    TooLarge(usize),
+}
+
+#[derive(Debug)]
+enum Body {
+    Open(Incoming),
+    Over(End),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    /// At this moment, unless more bytes come.
+    At(Instant),
+    /// When more bytes have come.
+    Later,
+}
+
+/// How long an event without its end may be silent before it is looked at (field case 20).
+const QUIET: Duration = Duration::from_secs(2);
+
+impl EventStream {
+    /// The events in `body`, each of at most `limit` bytes.
+    pub(super) fn new(body: Incoming, limit: usize) -> Self {
+        Self { body: Body::Open(body), parser: SseParser::new(limit), look: Look::Later }
+    }
+
+    /// What comes next. Events without data are passed over: they carry an id or a `retry` only. Cancel safe.
+    pub(super) async fn next(&mut self) -> Item {
+        loop {
+            match self.parser.next_event() {
+                Ok(Some(event)) if event.data.is_empty() => continue,
+                Ok(Some(event)) => return Item::Event(event.data),
+                Ok(None) => {}
+                Err(error) => self.body = Body::Over(End::TooLarge(error.limit)),
+            }
+            let body = match &mut self.body {
+                Body::Open(body) => body,
+                Body::Over(end) => return Item::End(end.clone()),
+            };
+            let frame = match self.look {
+                Look::Later => body.frame().await,
+                Look::At(moment) => {
+                    let Ok(frame) = tokio::time::timeout_at(moment, body.frame()).await else {
+                        self.look = Look::Later;
+                        match self.parser.pending() {
+                            Some(data) => return Item::Unfinished(data),
+                            None => continue,
+                        }
+                    };
+                    frame
+                }
+            };
+            let end = match frame {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.parser.feed(data);
+                        self.look = Look::At(Instant::now() + QUIET);
+                    }
+                    continue;
+                }
+                Some(Err(error)) => End::Broken(why(&error)),
+                None => End::Closed,
+            };
+            self.body = Body::Over(end);
+            if let Some(data) = self.parser.pending() {
+                return Item::Unfinished(data);
+            }
+        }
+    }
+
+    /// The id of the last whole event that had one.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.parser.last_id()
+    }
+
+    /// How long the server wants us to wait before we connect again.
+    pub(super) fn retry(&self) -> Option<Duration> {
+        self.parser.retry()
+    }
+}

@@ -1,0 +1,397 @@
+//! One request to a server and all that comes back for it: a body of JSON, or an event stream that may break
+//! and be resumed.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{HeaderMap, HeaderValue};
+use tokio::sync::mpsc;
+
+use super::answer::{self, Answer, Media, ReadLimits, Refusal, Unusable};
+use super::client::{SendError, Taken};
+use super::connect::HttpConnect;
+use super::endpoint::{self, JSON_FIRST};
+use super::events::{End, EventStream, Item};
+use super::failures;
+use super::ids::{self, Named};
+use super::session::HttpSession;
+use crate::protocol::message::MessageError;
+use crate::protocol::{Call, Event, Failure, Json, Message, Method, Outcome, Progress, Rope};
+use crate::upstream::outcome;
+
+/// One request, until it has its outcome.
+pub(super) struct Exchange<'a> {
+    link: Link,
+    server: &'a str,
+    call: &'a Call,
+    /// The id upstream, which is the progress token too.
+    id: u64,
+    /// The headers of the caller that are passed on.
+    forwarded: &'a HeaderMap,
+    state: State,
+    /// What was read and is still to be taken.
+    ready: VecDeque<Step>,
+    /// Progress that comes on the session's listen stream.
+    elsewhere: mpsc::Receiver<Progress>,
+    resume: Resume,
+}
+
+/// By which rules the server is spoken to.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// On a session of a legacy revision.
+    Session(HttpSession),
+    /// 2026-07-28: every request stands alone.
+    Modern(HttpConnect),
+}
+
+/// What comes next of an exchange.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Progress, or a line of the log.
+    Event(Event),
+    /// The end.
+    Done(Outcome),
+    /// The end, but the same request may be sent again, once: it is one that changes nothing, or the server
+    /// was never reached. If it is not sent again, this is its outcome.
+    Again(Outcome),
+    /// The end: the server does not know the session any more. If the request is not sent again on another
+    /// session, this is its outcome.
+    SessionGone(Outcome),
+}
+
+#[derive(Debug)]
+enum State {
+    /// To be sent.
+    New(Rope),
+    /// The response is an event stream.
+    Reading(Box<EventStream>, Origin),
+    /// The stream ended without an answer.
+    Broken(String),
+    /// The outcome is in `ready`, or was taken.
+    Over,
+}
+
+/// Which stream is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// The response to the request itself: only one answer can come on it.
+    Own,
+    /// A resumed one, on which some servers replay what belongs to other streams.
+    Resumed,
+}
+
+#[derive(Debug, Default)]
+struct Resume {
+    last_id: Option<String>,
+    retry: Option<Duration>,
+    /// Attempts since the last event.
+    failures: u32,
+}
+
+/// Attempts to resume a stream without any event in between.
+const ATTEMPTS: u32 = 6;
+/// The wait before the first attempt, where the server names none; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// A wait that a server asks for is believed up to this.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
+impl<'a> Exchange<'a> {
+    /// An exchange that was not begun.
+    pub(super) fn new(
+        link: Link,
+        server: &'a str,
+        call: &'a Call,
+        (id, message): (u64, Rope),
+        forwarded: &'a HeaderMap,
+        elsewhere: mpsc::Receiver<Progress>,
+    ) -> Self {
+        let (state, ready, resume) = (State::New(message), VecDeque::new(), Resume::default());
+        Self { link, server, call, id, forwarded, state, ready, elsewhere, resume }
+    }
+
+    /// What comes next. Nothing comes after an end. Not cancel safe.
+    pub(super) async fn next(&mut self) -> Step {
+        loop {
+            if let Some(step) = self.ready.pop_front() {
+                return step;
+            }
+            match std::mem::replace(&mut self.state, State::Over) {
+                State::New(message) => self.send(message).await,
+                State::Reading(stream, origin) => self.read(stream, origin).await,
+                State::Broken(how) => self.resume(how).await,
+                State::Over => return Step::Done(Outcome::Failed(Failure::outcome_unknown("the exchange is over"))),
+            }
+        }
+    }
+
+    async fn send(&mut self, message: Rope) {
+        let response = match &self.link {
+            Link::Session(session) => session.post(self.forwarded, message).await,
+            Link::Modern(connect) => {
+                let endpoint = connect.endpoint();
+                let mut request = endpoint.post(self.forwarded, JSON_FIRST, message);
+                endpoint::mirror(request.headers_mut(), self.call);
+                endpoint.client.send(request).await
+            }
+        };
+        let response = match response {
+            Ok(response) => response,
+            Err(error) => return self.not_sent(&error),
+        };
+        match Answer::read(response, self.limits()).await {
+            Ok(Answer::Events(stream)) => {
+                self.worked();
+                self.state = State::Reading(stream, Origin::Own);
+            }
+            Ok(Answer::Messages(messages)) => {
+                self.worked();
+                self.body(messages).await;
+            }
+            Ok(Answer::Nothing(status)) => {
+                let text = format!("the server answered with status {status} and no body");
+                self.end(Step::Done(Outcome::Failed(failures::bad_answer(&text))));
+            }
+            Ok(Answer::Refused(refusal)) => self.refused(refusal),
+            Err(fault @ Unusable::Broken(_)) => self.lost(failures::unusable(&fault)),
+            Err(fault) => self.end(Step::Done(Outcome::Failed(failures::unusable(&fault)))),
+        }
+    }
+
+    fn not_sent(&mut self, error: &SendError) {
+        let failure = failures::not_sent(self.server, error);
+        if let Link::Session(session) = &self.link {
+            session.doubt();
+        }
+        match error.taken {
+            // A server that is down is left to the caller.
+            Taken::Never => self.end(Step::Done(Outcome::Failed(failure))),
+            Taken::GivenBack => self.end(Step::Again(Outcome::Failed(failure))),
+            Taken::Unknown => self.lost(failure),
+        }
+    }
+
+    fn refused(&mut self, refusal: Refusal) {
+        match &self.link {
+            Link::Session(session) if session.forgotten(&refusal, self.id) => {
+                session.gone();
+                return self.end(Step::SessionGone(Outcome::Failed(failures::session_gone())));
+            }
+            // A modern server says in JSON-RPC what it refuses.
+            Link::Modern(connect) if refusal.error.is_none() && refusal.is_about_the_request() => connect.forget(),
+            Link::Session(_) | Link::Modern(_) => {}
+        }
+        self.end(Step::Done(failures::refused(self.server, refusal)));
+    }
+
+    /// Takes the messages of a body in: there is one answer, or there will be none.
+    async fn body(&mut self, messages: Vec<Result<Message, MessageError>>) {
+        for message in messages {
+            self.message(message, Origin::Own).await;
+        }
+        if !self.has_ended() {
+            let text = "the server answered with JSON that is no answer to the request";
+            self.end(Step::Done(Outcome::Failed(failures::bad_answer(text))));
+        }
+    }
+
+    async fn read(&mut self, mut stream: Box<EventStream>, origin: Origin) {
+        let item = tokio::select! {
+            item = stream.next() => item,
+            Some(progress) = self.elsewhere.recv() => {
+                self.ready.push_back(Step::Event(Event::Progress(progress)));
+                self.state = State::Reading(stream, origin);
+                return;
+            }
+        };
+        if let Some(id) = stream.last_id()
+            && self.resume.last_id.as_deref() != Some(id)
+        {
+            self.resume.last_id = Some(id.to_owned());
+        }
+        self.resume.retry = stream.retry().or(self.resume.retry);
+        match item {
+            Item::Event(data) => {
+                self.resume.failures = 0;
+                self.event(data, origin).await;
+            }
+            Item::Unfinished(data) => self.unfinished(data, origin).await,
+            Item::End(End::TooLarge(limit)) => self.end(Step::Done(Outcome::Failed(outcome::too_large(limit)))),
+            Item::End(End::Closed) => {
+                self.state = State::Broken("the server ended the stream without an answer".to_owned());
+                return;
+            }
+            Item::End(End::Broken(why)) => {
+                self.state = State::Broken(format!("the stream of the answer broke: {why}"));
+                return;
+            }
+        }
+        if !self.has_ended() {
+            self.state = State::Reading(stream, origin);
+        }
+    }
+
+    async fn event(&mut self, data: Bytes, origin: Origin) {
+        match answer::messages(&data, self.limits().depth) {
+            Ok(messages) => {
+                for message in messages {
+                    self.message(message, origin).await;
+                }
+            }
+            Err(error) => tracing::debug!(server = self.server, %error, "an event that is no JSON was passed over"),
+        }
+    }
+
+    /// An event whose end does not come is taken if it is a whole answer to this request.
+    async fn unfinished(&mut self, data: Bytes, origin: Origin) {
+        let Ok(messages) = answer::messages(&data, self.limits().depth) else { return };
+        for message in messages {
+            if let Ok(Message::Result { .. } | Message::Error { .. }) = message {
+                self.message(message, origin).await;
+            }
+        }
+    }
+
+    async fn message(&mut self, message: Result<Message, MessageError>, origin: Origin) {
+        if self.has_ended() {
+            return;
+        }
+        match message {
+            Ok(Message::Result { id, result }) => self.answer(Some(&id), origin, || outcome::of_result(result)),
+            Ok(Message::Error { id, error }) => self.answer(id.as_ref(), origin, || Outcome::Error(error)),
+            Ok(Message::Notification { method, params: Some(params) }) => match method.as_str() {
+                "notifications/progress" => {
+                    let ours = params.member("progressToken").as_ref().and_then(ids::token) == Some(self.id);
+                    if let Some(progress) = Progress::read(&params).filter(|_| ours) {
+                        self.ready.push_back(Step::Event(Event::Progress(progress)));
+                    }
+                }
+                "notifications/message" => self.ready.push_back(Step::Event(Event::Log(params))),
+                _ => {}
+            },
+            Ok(Message::Notification { .. }) => {}
+            Ok(Message::Request { id, method, .. }) => match &self.link {
+                Link::Session(session) => session.answer(self.forwarded, &id, &method).await,
+                Link::Modern(_) => {
+                    tracing::debug!(server = self.server, "a modern server sent a request, which it must not");
+                }
+            },
+            Err(error) => {
+                tracing::debug!(server = self.server, %error, "a message that cannot be read");
+                let ours = error.id.as_ref().is_some_and(|id| ids::named(Some(id.token()), self.id) == Named::Ours);
+                if ours {
+                    let text = format!("the server's answer cannot be read: {error}");
+                    self.end(Step::Done(Outcome::Failed(failures::bad_answer(&text))));
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, id: Option<&Json>, origin: Origin, outcome: impl FnOnce() -> Outcome) {
+        match ids::named(id, self.id) {
+            Named::Ours => {}
+            // Each POST is an exchange of its own, so nobody else can be meant.
+            Named::Nobody if origin == Origin::Own => {
+                tracing::debug!(server = self.server, "an answer without a usable id was taken for its request");
+            }
+            Named::Nobody | Named::Other => {
+                tracing::debug!(server = self.server, "an answer to another request was passed over");
+                return;
+            }
+        }
+        self.end(Step::Done(outcome()));
+    }
+
+    /// Goes on behind the last event, if the server gave it an id (2025-11-25, resumability).
+    async fn resume(&mut self, how: String) {
+        let Link::Session(session) = &self.link else { return self.lost(Failure::outcome_unknown(&how)) };
+        let session = session.clone();
+        session.doubt();
+        let last_id = self.resume.last_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok());
+        if last_id.is_none() {
+            return self.lost(Failure::outcome_unknown(&how));
+        }
+        if self.resume.failures >= ATTEMPTS {
+            let attempts = format!("{how}, and could not be resumed in {ATTEMPTS} attempts");
+            return self.lost(Failure::outcome_unknown(&attempts));
+        }
+        let backoff = FIRST_WAIT * 2_u32.saturating_pow(self.resume.failures);
+        let wait = self.resume.retry.map_or(backoff, |retry| retry.min(LONGEST_WAIT));
+        tokio::time::sleep(wait).await;
+        self.resume.failures += 1;
+        let response = match session.get(self.forwarded, last_id).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::debug!(server = self.server, %error, why = error.why(), "a stream could not be resumed yet");
+                self.state = State::Broken(how);
+                return;
+            }
+        };
+        let status = response.status();
+        if status.is_success() && Media::of(response.headers()) == Media::Events {
+            session.worked();
+            if self.resume.retry.is_some() {
+                // A server that names a wait and closes again wants to be polled; the call's own limit ends that.
+                self.resume.failures = 0;
+            }
+            let stream = EventStream::new(response.into_body(), self.limits().message);
+            self.state = State::Reading(Box::new(stream), Origin::Resumed);
+        } else if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            let asked = answer::retry_after(response.headers());
+            self.resume.retry = asked.or(self.resume.retry);
+            self.state = State::Broken(how);
+        } else {
+            self.lost(Failure::outcome_unknown(&format!("{how}, and does not resume it (status {status})")));
+        }
+    }
+
+    /// The answer was lost.
+    fn lost(&mut self, failure: Failure) {
+        let outcome = Outcome::Failed(failure);
+        self.end(if changes_nothing(&self.call.method) { Step::Again(outcome) } else { Step::Done(outcome) });
+    }
+
+    fn end(&mut self, step: Step) {
+        self.state = State::Over;
+        self.ready.push_back(step);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ready.back().is_some_and(|step| !matches!(step, Step::Event(_)))
+    }
+
+    fn worked(&self) {
+        if let Link::Session(session) = &self.link {
+            session.worked();
+        }
+    }
+
+    fn limits(&self) -> ReadLimits {
+        match &self.link {
+            Link::Session(session) => session.limits(),
+            Link::Modern(connect) => connect.limits(),
+        }
+    }
+}
+
+/// Whether a request may be sent again although it may have been answered before.
+fn changes_nothing(method: &Method) -> bool {
+    match method {
+        Method::Discover
+        | Method::ListTools
+        | Method::GetPrompt
+        | Method::ListPrompts
+        | Method::ReadResource
+        | Method::ListResources
+        | Method::ListResourceTemplates
+        | Method::Complete => true,
+        Method::CallTool
+        | Method::GetTask
+        | Method::UpdateTask
+        | Method::CancelTask
+        | Method::Listen
+        | Method::Other(_) => false,
+    }
+}

@@ -1,0 +1,60 @@
+//! What the failures of an exchange over HTTP mean for its call.
+
+use http::StatusCode;
+
+use super::answer::{Refusal, Unusable};
+use super::client::{SendError, Taken};
+use crate::protocol::{Failure, Outcome, Reason, Retry};
+use crate::upstream::outcome;
+
+/// The request could not be sent, or its answer was lost.
+pub(super) fn not_sent(server: &str, error: &SendError) -> Failure {
+    match error.taken {
+        Taken::Never | Taken::GivenBack => outcome::not_started(server, &format!("{error}: {}", error.why())),
+        Taken::Unknown => Failure::outcome_unknown(&format!("{error} ({})", error.why())),
+    }
+}
+
+/// The server answered with a status that is no success. An error in the body is the answer, word for
+/// word, except where the status says more than it can.
+pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
+    let said = refusal.error.as_ref().map(|(_, error)| format!(": {error}")).unwrap_or_default();
+    let status = refusal.status;
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        let text = format!("the server \"{server}\" refused the credentials of the call: {refusal}{said}");
+        return Outcome::Failed(Failure::new(Reason::Unauthorized, text, Retry::No));
+    }
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        let text = format!("the server \"{server}\" takes no more calls for now: {refusal}{said}");
+        let retry = refusal.retry_after.map_or(Retry::Yes, Retry::After);
+        return Outcome::Failed(Failure::new(Reason::NotStarted, text, retry));
+    }
+    if let Some((_, error)) = refusal.error {
+        return Outcome::Error(error);
+    }
+    // A gateway's 5xx says nothing of what the server behind it did.
+    let (retry, hint) =
+        if status.is_server_error() { (Retry::Unknown, "; the tool may or may not have run") } else { (Retry::No, "") };
+    let text = format!("the server \"{server}\" answered with status {refusal}{hint}");
+    Outcome::Failed(Failure::new(Reason::BadAnswer, text, retry))
+}
+
+/// A response that is no answer.
+pub(super) fn unusable(fault: &Unusable) -> Failure {
+    match fault {
+        Unusable::TooLarge(limit) => outcome::too_large(*limit),
+        Unusable::Broken(_) => Failure::outcome_unknown(&fault.to_string()),
+        Unusable::Media(..) | Unusable::NotJson(..) => bad_answer(&fault.to_string()),
+    }
+}
+
+/// The server answered, but not with an answer.
+pub(super) fn bad_answer(what: &str) -> Failure {
+    Failure::new(Reason::BadAnswer, format!("{what}; the tool may or may not have run"), Retry::Unknown)
+}
+
+/// The server does not know the session any more. That is no proof that it never took the call: some forget
+/// a session while they answer.
+pub(super) fn session_gone() -> Failure {
+    Failure::outcome_unknown("the server no longer knows the session that the call was sent on")
+}

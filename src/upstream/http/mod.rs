@@ -1,0 +1,81 @@
+//! Servers over Streamable HTTP: 2025-03-26, 2025-06-18 and 2025-11-25 with sessions, 2026-07-28 without.
+
+mod answer;
+mod client;
+mod connect;
+mod endpoint;
+mod events;
+mod exchange;
+mod failures;
+mod ids;
+mod listen;
+mod run;
+mod session;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use self::endpoint::{Endpoint, EndpointError};
+use self::run::Runner;
+use super::{Setup, outcome};
+use crate::config::Transport;
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Caller, Outcome, Reply};
+
+/// A client of one server over HTTP.
+#[derive(Debug)]
+pub(super) struct HttpUpstream {
+    runner: Result<Runner, EndpointError>,
+    name: String,
+    jobs: Jobs,
+    closing: CancellationToken,
+}
+
+impl HttpUpstream {
+    /// A client without a session yet.
+    pub(super) fn new(setup: &Setup) -> Self {
+        let closing = CancellationToken::new();
+        let runner = match &setup.config.transport {
+            Transport::Http { url, headers, forward } => {
+                Endpoint::new(url, headers, forward, setup.config.connect_timeout)
+            }
+            Transport::Stdio { .. } => Err(EndpointError::Scheme("stdio".to_owned())),
+        };
+        let runner = runner.map(|endpoint| Runner::new(setup, Arc::new(endpoint), closing.clone()));
+        Self { runner, name: setup.config.name.clone(), jobs: setup.jobs.clone(), closing }
+    }
+
+    /// Sends a call. Returns at once.
+    pub(super) fn call(&self, call: Call) -> Reply {
+        let runner = match &self.runner {
+            Ok(runner) => runner.clone(),
+            Err(error) => return Reply::ready(Outcome::Failed(outcome::not_started(&self.name, &error.to_string()))),
+        };
+        if self.closing.is_cancelled() {
+            return Reply::ready(Outcome::Failed(outcome::stopping()));
+        }
+        let (sender, reply) = Reply::channel();
+        self.jobs.spawn("call over HTTP", runner.run(call, sender));
+        reply
+    }
+
+    /// Connects for `caller`, if that has not been done; sets `Setup::last_seen`.
+    pub(super) async fn prepare(&self, caller: &Caller) {
+        if let Ok(runner) = &self.runner {
+            runner.prepare(caller).await;
+        }
+    }
+
+    /// Ends all calls, as outcome unknown, and all sessions.
+    pub(super) async fn close(&self) {
+        self.closing.cancel();
+        if let Ok(runner) = &self.runner {
+            runner.close().await;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "http2_tests.rs"]
+mod tests;

@@ -1,0 +1,298 @@
+//! The whole life of a call: finding a session, the exchange, being cancelled, being sent again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::header::HeaderMap;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::connect::HttpConnect;
+use super::endpoint::Endpoint;
+use super::exchange::{Exchange, Link, Step};
+use super::session::{Health, HttpSession, InFlight, Trust};
+use crate::config::ForwardCancel;
+use crate::protocol::{Call, Caller, Failure, Method, Outcome, ReplySender};
+use crate::upstream::sessions::Sessions;
+use crate::upstream::wire::{self, ServerEra};
+use crate::upstream::{Setup, outcome};
+
+/// Runs calls. Clones share sessions.
+#[derive(Clone, Debug)]
+pub(super) struct Runner(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    server: String,
+    endpoint: Arc<Endpoint>,
+    forward_cancel: ForwardCancel,
+    cancel_grace: Duration,
+    connect: HttpConnect,
+    sessions: Sessions<HttpConnect>,
+    /// Ids of modern requests, which belong to no session.
+    next_id: AtomicU64,
+    /// Places for calls whose answer is still waited for after they were cancelled.
+    stopping: Arc<Semaphore>,
+    closing: CancellationToken,
+}
+
+/// Calls that may be waited for after they were cancelled; a loop of cancels piles them up.
+const STOPPING: usize = 256;
+
+/// How an exchange ended.
+#[derive(Debug)]
+enum Ended {
+    /// With this outcome.
+    Done(Outcome),
+    /// The request may be sent again; otherwise this is its outcome.
+    Again(Outcome),
+    /// On a session that the server does not know; if the request may not be sent again, this is its outcome.
+    SessionGone(Outcome),
+}
+
+/// What the one who waits for a call wants.
+#[derive(Debug)]
+enum Wish {
+    /// The outcome.
+    Outcome,
+    /// That the server stops. The answer is waited for until then; `None` for as long as somebody listens.
+    Stop {
+        /// The end of waiting.
+        until: Option<Instant>,
+        _place: Option<OwnedSemaphorePermit>,
+    },
+}
+
+/// How a server is asked to stop.
+enum Leave<'a> {
+    /// By a notification on the session (2025-11-25, cancellation).
+    Tell {
+        /// The call.
+        in_flight: InFlight,
+        /// The caller's headers.
+        forwarded: &'a HeaderMap,
+    },
+    /// By closing the response (2026-07-28, Streamable HTTP, cancellation).
+    Close,
+}
+
+/// What happens while a call runs.
+#[derive(Debug)]
+enum Change {
+    /// It is to be stopped.
+    Cancelled,
+    /// An answer is not waited for any more.
+    GivenUp,
+}
+
+impl Runner {
+    /// Nothing is connected yet. Calls end when `closing` says so.
+    pub(super) fn new(setup: &Setup, endpoint: Arc<Endpoint>, closing: CancellationToken) -> Self {
+        let connect = HttpConnect::new(setup, Arc::clone(&endpoint));
+        let config = &setup.config;
+        Self(Arc::new(Inner {
+            server: config.name.clone(),
+            endpoint,
+            forward_cancel: config.cancel,
+            cancel_grace: config.cancel_grace,
+            sessions: Sessions::new(Arc::clone(config), connect.clone(), setup.jobs.clone()),
+            connect,
+            next_id: AtomicU64::new(1),
+            stopping: Arc::new(Semaphore::new(STOPPING)),
+            closing,
+        }))
+    }
+
+    /// Connects for `caller`, if that has not been done.
+    pub(super) async fn prepare(&self, caller: &Caller) {
+        if self.is_modern() {
+            self.0.connect.discover(caller).await;
+        } else {
+            drop(self.0.sessions.get(caller).await);
+        }
+    }
+
+    /// Ends all sessions.
+    pub(super) async fn close(&self) {
+        self.0.sessions.close().await;
+    }
+
+    /// Runs one call to its outcome.
+    pub(super) async fn run(self, call: Call, mut sender: ReplySender) {
+        let closing = self.0.closing.clone();
+        let ended = tokio::select! {
+            ended = self.attempts(&call, &mut sender) => ended,
+            // The sender's end makes the outcome unknown.
+            () = closing.cancelled() => return,
+        };
+        match ended {
+            Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome) => sender.done(outcome),
+        }
+    }
+
+    /// Sends the call, and once more where that is safe.
+    async fn attempts(&self, call: &Call, sender: &mut ReplySender) -> Ended {
+        let first = self.attempt(call, sender).await;
+        let repeat = match &first {
+            Ended::Again(_) => true,
+            // A tool may have run in the moment in which its session was lost (field case 13). Where the policy
+            // allows a second run, the layers above send the call again.
+            Ended::SessionGone(_) => call.method != Method::CallTool,
+            Ended::Done(_) => false,
+        };
+        if repeat && !sender.is_cancelled() { self.attempt(call, sender).await } else { first }
+    }
+
+    async fn attempt(&self, call: &Call, sender: &mut ReplySender) -> Ended {
+        let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
+        if !self.is_modern() {
+            let session = tokio::select! {
+                session = self.session(call, &forwarded) => session,
+                () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
+            };
+            match session {
+                Ok(session) => return self.legacy(&session, call, &forwarded, sender).await,
+                Err(_) if self.is_modern() => {}
+                Err(failure) => return Ended::Done(Outcome::Failed(failure)),
+            }
+        }
+        self.modern(call, &forwarded, sender).await
+    }
+
+    /// A session that is believed to live.
+    async fn session(
+        &self,
+        call: &Call,
+        forwarded: &HeaderMap,
+    ) -> Result<impl std::ops::Deref<Target = HttpSession> + use<>, Failure> {
+        let session = self.0.sessions.get(&call.caller).await?;
+        // A call that may run once only is not sent into a doubt.
+        if call.method != Method::CallTool || session.trust() != Trust::Doubtful {
+            return Ok(session);
+        }
+        match session.check(forwarded).await {
+            Ok(Health::Known) => Ok(session),
+            Ok(Health::Gone) => self.0.sessions.get(&call.caller).await,
+            Err(error) => {
+                Err(outcome::not_started(&self.0.server, &format!("it cannot be reached any more: {}", error.why())))
+            }
+        }
+    }
+
+    async fn legacy(
+        &self,
+        session: &HttpSession,
+        call: &Call,
+        forwarded: &HeaderMap,
+        sender: &mut ReplySender,
+    ) -> Ended {
+        let (in_flight, elsewhere) = session.begin();
+        let message = wire::request(call, ServerEra::Legacy, in_flight.id);
+        let link = Link::Session(session.clone());
+        let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, elsewhere);
+        self.drive(exchange, Leave::Tell { in_flight, forwarded }, sender).await
+    }
+
+    async fn modern(&self, call: &Call, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
+        if sender.is_cancelled() {
+            return Ended::Done(Outcome::Failed(outcome::never_sent()));
+        }
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let message = wire::request(call, ServerEra::Modern, id);
+        let (_, elsewhere) = mpsc::channel(1);
+        let link = Link::Modern(self.0.connect.clone());
+        let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, elsewhere);
+        self.drive(exchange, Leave::Close, sender).await
+    }
+
+    /// Takes the steps of an exchange until it ends, and stops it when that is wanted.
+    async fn drive(&self, mut exchange: Exchange<'_>, mut leave: Leave<'_>, sender: &mut ReplySender) -> Ended {
+        let mut wish = Wish::Outcome;
+        loop {
+            let mut next = std::pin::pin!(exchange.next());
+            let step = loop {
+                // The wish comes first: a flood of events must not keep a cancel from being seen.
+                let change = tokio::select! {
+                    biased;
+                    change = wish.changes(sender) => change,
+                    step = &mut next => break step,
+                };
+                wish = match change {
+                    Change::Cancelled => match self.stop(&mut leave, sender.is_abandoned()) {
+                        Some(wish) => wish,
+                        None => return unanswered("the call was cancelled and its response closed"),
+                    },
+                    Change::GivenUp => return unanswered("the server was asked to stop and did not answer in time"),
+                };
+            };
+            match step {
+                Step::Event(event) => sender.event(event),
+                Step::Done(outcome) => return Ended::Done(outcome),
+                Step::Again(outcome) => return Ended::Again(outcome),
+                Step::SessionGone(outcome) => return Ended::SessionGone(outcome),
+            }
+        }
+    }
+
+    /// Asks the server to stop, as its era and the config want it. `None` if no answer can come any more.
+    fn stop(&self, leave: &mut Leave<'_>, abandoned: bool) -> Option<Wish> {
+        let forward = self.0.forward_cancel != ForwardCancel::Never;
+        match leave {
+            Leave::Close if forward => return None,
+            Leave::Close => {}
+            Leave::Tell { in_flight, forwarded } => {
+                in_flight.cancelled();
+                if forward {
+                    in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id);
+                }
+                // A server without sessions cannot tell which call the notification means; some stop when the
+                // response is closed.
+                if forward && abandoned && !in_flight.session().has_id() {
+                    return None;
+                }
+            }
+        }
+        Some(self.stopping())
+    }
+
+    /// A cancelled call: its answer is waited for, but many servers never send one.
+    fn stopping(&self) -> Wish {
+        let Ok(place) = Arc::clone(&self.0.stopping).try_acquire_owned() else {
+            return Wish::Stop { until: Some(Instant::now()), _place: None };
+        };
+        let until = match self.0.forward_cancel {
+            ForwardCancel::Forward | ForwardCancel::Never => Some(Instant::now() + self.0.cancel_grace),
+            ForwardCancel::Ignored => None,
+        };
+        Wish::Stop { until, _place: Some(place) }
+    }
+
+    fn is_modern(&self) -> bool {
+        self.0.connect.known() == Some(ServerEra::Modern)
+    }
+}
+
+fn unanswered(how: &str) -> Ended {
+    Ended::Done(Outcome::Failed(Failure::outcome_unknown(how)))
+}
+
+impl Wish {
+    async fn changes(&self, sender: &mut ReplySender) -> Change {
+        match self {
+            Self::Outcome => {
+                sender.cancelled().await;
+                Change::Cancelled
+            }
+            Self::Stop { until: Some(until), .. } => {
+                tokio::time::sleep_until(*until).await;
+                Change::GivenUp
+            }
+            Self::Stop { until: None, .. } => {
+                sender.abandoned().await;
+                Change::GivenUp
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! One session with a legacy server: what all its requests share, and whether it still takes any.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderValue};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{Answer, ReadLimits, Refusal};
+use super::client::{RopeBody, SendError};
+use super::endpoint::{Endpoint, PROTOCOL_VERSION, SESSION_ID};
+use super::ids;
+use crate::jobs::Jobs;
+use crate::protocol::{Json, Progress, RequestId, Rope};
+use crate::shared_map::SharedMap;
+use crate::upstream::wire::{self, ServerEra};
+use crate::upstream::{server_requests, sessions};
+
+/// A session with a legacy server. Clones are the same session.
+#[derive(Clone)]
+pub(super) struct HttpSession(Arc<Inner>);
+
+/// What makes a session.
+pub(super) struct Parts {
+    /// The server.
+    pub(super) endpoint: Arc<Endpoint>,
+    /// How much is read of what it sends.
+    pub(super) limits: ReadLimits,
+    /// The id that it gave the session, if any.
+    pub(super) id: Option<HeaderValue>,
+    /// The revision that it chose.
+    pub(super) version: HeaderValue,
+    /// The order of types that it takes.
+    pub(super) accept: HeaderValue,
+    /// The headers of who opened it, for what belongs to no call. Empty where principals share it.
+    pub(super) forwarded: HeaderMap,
+    /// Where its jobs run.
+    pub(super) jobs: Jobs,
+}
+
+struct Inner {
+    parts: Parts,
+    next_id: AtomicU64,
+    /// Where progress that comes on the listen stream goes.
+    progress: SharedMap<u64, mpsc::Sender<Progress>>,
+    life: Mutex<Life>,
+    /// It takes no calls any more.
+    over: CancellationToken,
+    /// Nothing of it may go on.
+    ended: CancellationToken,
+    /// How many answers to the server may be on their way at a time.
+    answers: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Life {
+    trust: Trust,
+    calls: usize,
+    /// Of them: cancelled, and not answered.
+    cancelled: usize,
+    /// Another session has taken its place.
+    replaced: bool,
+}
+
+/// Whether the server is believed to know the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Nothing was asked yet.
+    New,
+    /// It answered.
+    Worked,
+    /// A stream of it broke, so the server may have been started anew.
+    Doubtful,
+    /// It said that it does not know it.
+    Gone,
+}
+
+/// One call on a session, until it is dropped.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    session: HttpSession,
+    /// Its id upstream, which is its progress token too.
+    pub(super) id: u64,
+    cancelled: bool,
+}
+
+/// What a server says of a session that is asked after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// It knows it, or does not say.
+    Known,
+    /// It does not.
+    Gone,
+}
+
+/// Answers to requests of the server that may be on their way at a time.
+const ANSWERS: usize = 8;
+
+/// How long the server may take to acknowledge what needs no answer.
+const ACKNOWLEDGE: Duration = Duration::from_secs(10);
+
+/// How long a close may take.
+const CLOSE: Duration = Duration::from_secs(2);
+
+/// Progress that waits for its call; more is dropped.
+const WAITING_PROGRESS: usize = 8;
+
+impl HttpSession {
+    /// A session after its handshake.
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(Inner {
+            parts,
+            // Never 0, which confused servers send for anything; 1 was the handshake.
+            next_id: AtomicU64::new(2),
+            progress: SharedMap::default(),
+            life: Mutex::new(Life { trust: Trust::New, calls: 0, cancelled: 0, replaced: false }),
+            over: CancellationToken::new(),
+            ended: CancellationToken::new(),
+            answers: Arc::new(Semaphore::new(ANSWERS)),
+        }))
+    }
+
+    /// How much is read of what the server sends.
+    pub(super) fn limits(&self) -> ReadLimits {
+        self.0.parts.limits
+    }
+
+    /// Whether the server gave the session an id; without one it cannot forget it.
+    pub(super) fn has_id(&self) -> bool {
+        self.0.parts.id.is_some()
+    }
+
+    /// Resolves when nothing of the session may go on.
+    pub(super) async fn ended(&self) {
+        self.0.ended.cancelled().await;
+    }
+
+    /// Whether the server is believed to know the session.
+    pub(super) fn trust(&self) -> Trust {
+        self.life().trust
+    }
+
+    /// The server answered on it.
+    pub(super) fn worked(&self) {
+        let mut life = self.life();
+        if life.trust != Trust::Gone {
+            life.trust = Trust::Worked;
+        }
+    }
+
+    /// A stream of it broke.
+    pub(super) fn doubt(&self) {
+        let mut life = self.life();
+        if life.trust != Trust::Gone && self.has_id() {
+            life.trust = Trust::Doubtful;
+        }
+    }
+
+    /// The server does not know it any more.
+    pub(super) fn gone(&self) {
+        self.life().trust = Trust::Gone;
+        self.0.over.cancel();
+    }
+
+    /// Whether a refusal of the request `id` says that the server does not know the session any more: 404, or
+    /// 400 on a session that worked before (field case 13).
+    pub(super) fn forgotten(&self, refusal: &Refusal, id: u64) -> bool {
+        let unknown = match refusal.status {
+            StatusCode::NOT_FOUND => true,
+            StatusCode::BAD_REQUEST => self.trust() != Trust::New,
+            _ => false,
+        };
+        unknown && self.has_id() && refusal.answers(id).is_none()
+    }
+
+    /// Begins a call. Progress that comes on the listen stream comes out of the receiver.
+    pub(super) fn begin(&self) -> (InFlight, mpsc::Receiver<Progress>) {
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let (progress, progress_out) = mpsc::channel(WAITING_PROGRESS);
+        self.0.progress.insert(id, progress);
+        self.life().calls += 1;
+        (InFlight { session: self.clone(), id, cancelled: false }, progress_out)
+    }
+
+    /// Sends one request of a call.
+    pub(super) async fn post(&self, forwarded: &HeaderMap, message: Rope) -> Result<Response<Incoming>, SendError> {
+        let parts = &self.0.parts;
+        let request = parts.endpoint.post(forwarded, parts.accept.clone(), message);
+        parts.endpoint.client.send(self.mark(request)).await
+    }
+
+    /// Opens an event stream: the one for what belongs to no call, or behind `last_id` that of a call.
+    pub(super) async fn get(
+        &self,
+        forwarded: &HeaderMap,
+        last_id: Option<HeaderValue>,
+    ) -> Result<Response<Incoming>, SendError> {
+        let mut request = self.mark(self.0.parts.endpoint.get(forwarded));
+        if let Some(last_id) = last_id {
+            request.headers_mut().insert(super::endpoint::LAST_EVENT_ID, last_id);
+        }
+        self.0.parts.endpoint.client.send(request).await
+    }
+
+    /// The headers for what belongs to no call.
+    pub(super) fn forwarded(&self) -> &HeaderMap {
+        &self.0.parts.forwarded
+    }
+
+    /// Sends a notification or an answer, and waits until the server has acknowledged it. Nobody can do
+    /// anything about one that fails.
+    pub(super) async fn tell(&self, forwarded: &HeaderMap, message: Rope) {
+        let sent = tokio::time::timeout(ACKNOWLEDGE, self.post(forwarded, message)).await;
+        match sent {
+            Ok(Ok(response)) if response.status().is_success() => {}
+            Ok(Ok(response)) => tracing::debug!(status = %response.status(), "a server did not take a message"),
+            Ok(Err(error)) => tracing::debug!(%error, "a message could not be sent to a server"),
+            Err(_) => tracing::debug!("a server did not acknowledge a message"),
+        }
+    }
+
+    /// Answers a request of the server at once, in the background.
+    pub(super) async fn answer(&self, forwarded: &HeaderMap, id: &RequestId, method: &str) {
+        // Waiting here holds the stream back on which the requests come.
+        let Ok(permit) = Arc::clone(&self.0.answers).acquire_owned().await else { return };
+        let (session, forwarded) = (self.clone(), forwarded.clone());
+        let answer = server_requests::answer(id, method);
+        self.0.parts.jobs.spawn("answer to a server", async move {
+            session.tell(&forwarded, answer).await;
+            drop(permit);
+        });
+    }
+
+    /// Tells the server to stop working on the request `id`, in the background.
+    pub(super) fn cancel(&self, forwarded: HeaderMap, id: u64) {
+        let session = self.clone();
+        self.0.parts.jobs.spawn("cancel", async move { session.tell(&forwarded, wire::cancelled(id)).await });
+    }
+
+    /// Takes progress in that came on the listen stream.
+    pub(super) fn progress(&self, params: &Json) {
+        let id = params.member("progressToken").as_ref().and_then(ids::token);
+        let call = id.and_then(|id| self.0.progress.get(&id));
+        if let (Some(call), Some(progress)) = (call, Progress::read(params)) {
+            // Full: the call is behind, and newer progress will follow.
+            let _ = call.try_send(progress);
+        }
+    }
+
+    /// Asks the server whether it knows the session, by a `ping`.
+    pub(super) async fn check(&self, forwarded: &HeaderMap) -> Result<Health, SendError> {
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let ping = wire::own_request("ping", ServerEra::Legacy, id);
+        let asked = async {
+            let response = self.post(forwarded, ping).await?;
+            let unknown = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST);
+            if !unknown {
+                return Ok(Health::Known);
+            }
+            Ok(match Answer::read(response, self.limits()).await {
+                Ok(Answer::Refused(refusal)) if refusal.answers(id).is_some() => Health::Known,
+                _ => Health::Gone,
+            })
+        };
+        // A server that is slow to answer a ping may be busy; the call will tell.
+        let health = tokio::time::timeout(ACKNOWLEDGE / 2, asked).await.unwrap_or(Ok(Health::Known))?;
+        match health {
+            Health::Known => self.worked(),
+            Health::Gone => self.gone(),
+        }
+        Ok(health)
+    }
+
+    fn mark(&self, mut request: Request<RopeBody>) -> Request<RopeBody> {
+        let headers = request.headers_mut();
+        headers.insert(PROTOCOL_VERSION, self.0.parts.version.clone());
+        if let Some(id) = &self.0.parts.id {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        request
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.0.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl sessions::Session for HttpSession {
+    fn is_over(&self) -> bool {
+        self.0.over.is_cancelled()
+    }
+
+    /// A cancelled call that was not answered may go on, and what it does on the session could be taken
+    /// for the doing of the next one.
+    fn is_resting(&self) -> bool {
+        self.life().cancelled > 0
+    }
+
+    fn replaced(&self) {
+        let mut life = self.life();
+        life.replaced = true;
+        if life.calls == 0 {
+            self.0.over.cancel();
+        }
+    }
+
+    async fn over(&self) {
+        self.0.over.cancelled().await;
+    }
+
+    /// Ends it with a DELETE, which the server may refuse (2025-11-25, session management).
+    async fn close(&self) {
+        self.0.over.cancel();
+        self.0.ended.cancel();
+        if self.trust() == Trust::Gone || !self.has_id() {
+            return;
+        }
+        let delete = self.mark(self.0.parts.endpoint.delete(self.forwarded()));
+        let sent = tokio::time::timeout(CLOSE, self.0.parts.endpoint.client.send(delete)).await;
+        if !matches!(sent, Ok(Ok(_))) {
+            tracing::debug!("a server was not told that a session has ended");
+        }
+    }
+}
+
+impl fmt::Debug for HttpSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HttpSession").field(&*self.life()).finish()
+    }
+}
+
+impl InFlight {
+    /// The session that the call runs on.
+    pub(super) fn session(&self) -> &HttpSession {
+        &self.session
+    }
+
+    /// The call was cancelled. The session takes no other until it is answered.
+    pub(super) fn cancelled(&mut self) {
+        if !std::mem::replace(&mut self.cancelled, true) {
+            self.session.life().cancelled += 1;
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.session.0.progress.remove(&self.id);
+        let mut life = self.session.life();
+        life.calls -= 1;
+        life.cancelled -= usize::from(self.cancelled);
+        let over = life.replaced && life.calls == 0;
+        drop(life);
+        if over {
+            self.session.0.over.cancel();
+        }
+    }
+}

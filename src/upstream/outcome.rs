@@ -1,0 +1,49 @@
+//! What a server's answer means, and the words of our own failures.
+
+use std::time::Duration;
+
+use crate::protocol::{Failure, Json, Outcome, Reason, Retry};
+
+/// What a successful answer means. Every result of MCP is an object.
+pub(super) fn of_result(result: Json) -> Outcome {
+    if result.is_object() {
+        Outcome::Result(result)
+    } else {
+        let text = "the server answered with a result that is no object; the tool may have run";
+        Outcome::Failed(Failure::new(Reason::BadAnswer, text, Retry::Unknown))
+    }
+}
+
+/// The server could not be reached or started, so nothing was sent.
+pub(super) fn not_started(server: &str, why: &str) -> Failure {
+    Failure::new(Reason::NotStarted, format!("the server \"{server}\" did not take the call: {why}"), Retry::Yes)
+}
+
+/// The same, while it is left alone for a while.
+pub(super) fn not_yet(server: &str, why: &str, wait: Duration) -> Failure {
+    let text = format!("the server \"{server}\" keeps failing and is tried again in {} ms: {why}", wait.as_millis());
+    Failure::new(Reason::NotStarted, text, Retry::After(wait))
+}
+
+/// A call that was cancelled before its first byte went out.
+pub(super) fn never_sent() -> Failure {
+    Failure::new(Reason::NotStarted, "the call was cancelled before it was sent", Retry::Yes)
+}
+
+/// All sessions are taken.
+pub(super) fn too_many_sessions(server: &str, limit: usize) -> Failure {
+    let text =
+        format!("the server \"{server}\" has {limit} sessions open, as many as max_sessions allows; try again later");
+    Failure::new(Reason::Busy, text, Retry::After(Duration::from_secs(5)))
+}
+
+/// The proxy stops, so nothing was sent.
+pub(super) fn stopping() -> Failure {
+    Failure::new(Reason::Stopping, "the proxy is stopping; nothing was sent", Retry::Yes)
+}
+
+/// The answer is longer than a message may be.
+pub(super) fn too_large(limit: usize) -> Failure {
+    let text = format!("the answer has more than {limit} bytes, the most that limits.message allows; the tool has run");
+    Failure::new(Reason::TooLarge, text, Retry::No)
+}

@@ -1,0 +1,395 @@
+//! The calls that wait for their answer on one connection, under ids of our own.
+//!
+//! Servers get ids wrong: they send `"5"` for `5`, or `0` or `null` for everything. Since the ids are
+//! ours, the string form is safe to take, and an answer that names no call is safe to take while one
+//! call alone could be meant; otherwise those who wait are told at once instead of being left to hang.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::outcome;
+use crate::protocol::{Event, Failure, Json, Outcome, Progress, Reason, ReplySender, Retry};
+
+/// The waiting calls of one connection.
+#[derive(Debug)]
+pub(super) struct Pending(Mutex<Table>);
+
+/// The place of one call in the table.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    /// The id upstream, which is the progress token too.
+    pub(super) id: u64,
+    settled: oneshot::Receiver<ReplySender>,
+}
+
+/// What is left to do for a call that is to be stopped.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// It was never sent, and now never will be.
+    NotSent(ReplySender),
+    /// The server works on it and should be told. An answer may still win.
+    Running(Stopping),
+    /// It has its outcome.
+    Over,
+}
+
+/// A call whose server was asked to stop.
+#[derive(Debug)]
+pub(super) struct Stopping {
+    sender: ReplySender,
+    answer: oneshot::Receiver<Outcome>,
+}
+
+#[derive(Debug)]
+struct Table {
+    /// The next id. Never 0, which confused servers send for anything.
+    next: u64,
+    entries: BTreeMap<u64, Entry>,
+    open: bool,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// Not yet written.
+    Queued(Waiter),
+    /// Written, at least in part.
+    Sent(Waiter),
+    /// The server was asked to stop; [`Stopping`] has the caller's end.
+    Stopping(oneshot::Sender<Outcome>),
+    /// Written, but nobody waits any more. Remembered, so that an answer that names no call is not
+    /// given to another.
+    Abandoned,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    sender: ReplySender,
+    /// Dropped with the waiter, which tells the holder of the ticket; or the way back for a call that was not taken.
+    settled: oneshot::Sender<ReplySender>,
+}
+
+/// Whom an answer names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// The call with this id.
+    Call(u64),
+    /// No call at all: `null`, `0` or no id.
+    Nobody,
+    /// Something that we never sent.
+    Stranger,
+}
+
+/// Abandoned calls that are remembered; a server that never answers cancelled calls piles them up.
+const REMEMBERED: usize = 1024;
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self(Mutex::new(Table { next: 1, entries: BTreeMap::new(), open: true }))
+    }
+}
+
+impl Pending {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a call its id. The sender comes back if the connection has ended.
+    pub(super) fn add(&self, sender: ReplySender) -> Result<Ticket, ReplySender> {
+        let mut table = self.table();
+        if !table.open {
+            return Err(sender);
+        }
+        let id = table.next;
+        table.next += 1;
+        let (settled, on_settled) = oneshot::channel();
+        table.entries.insert(id, Entry::Queued(Waiter { sender, settled }));
+        Ok(Ticket { id, settled: on_settled })
+    }
+
+    /// To be asked just before the first byte goes out: whether the call is still wanted.
+    pub(super) fn send(&self, id: u64) -> bool {
+        let mut table = self.table();
+        match table.entries.remove(&id) {
+            Some(Entry::Queued(waiter)) if !waiter.sender.is_abandoned() => {
+                table.entries.insert(id, Entry::Sent(waiter));
+                true
+            }
+            Some(Entry::Queued(_)) | None => false,
+            Some(other) => {
+                table.entries.insert(id, other);
+                false
+            }
+        }
+    }
+
+    /// Takes an answer in. One that comes late, or for the second time, is dropped.
+    pub(super) fn answer(&self, id: Option<&Json>, outcome: Outcome) {
+        let mut table = self.table();
+        match table.named(id) {
+            Named::Call(id) => {
+                let entry = table.entries.remove(&id);
+                drop(table);
+                match entry {
+                    Some(entry) => entry.settle(outcome),
+                    None => tracing::debug!(id, "an answer came late and was dropped"),
+                }
+            }
+            Named::Nobody => match table.only_sent() {
+                Some(id) => {
+                    tracing::debug!("an answer without a usable id was taken for the only call that runs");
+                    let entry = table.entries.remove(&id);
+                    drop(table);
+                    if let Some(entry) = entry {
+                        entry.settle(outcome);
+                    }
+                }
+                None => table.answered_nobody(),
+            },
+            Named::Stranger => table.answered_nobody(),
+        }
+    }
+
+    /// Takes the `params` of a `notifications/progress` in. Only our own tokens count, and only while
+    /// the call waits.
+    pub(super) fn progress(&self, params: &Json) {
+        let table = self.table();
+        let Some(token) = params.member("progressToken") else { return };
+        let Named::Call(id) = read_id(Some(&token)) else { return };
+        if let Some(Entry::Sent(waiter)) = table.entries.get(&id)
+            && let Some(progress) = Progress::read(params)
+        {
+            waiter.sender.event(Event::Progress(progress));
+        }
+    }
+
+    /// Takes the `params` of a `notifications/message` in: for the only call that runs, since it names none.
+    pub(super) fn log(&self, params: Json) {
+        let table = self.table();
+        let only = table.only_sent().and_then(|id| table.entries.get(&id));
+        if let Some(Entry::Sent(waiter)) = only {
+            waiter.sender.event(Event::Log(params));
+        }
+    }
+
+    /// Ends one call with an outcome that did not come as a message of its own.
+    pub(super) fn settle(&self, id: u64, outcome: Outcome) {
+        let entry = self.table().entries.remove(&id);
+        if let Some(entry) = entry {
+            entry.settle(outcome);
+        }
+    }
+
+    /// The call whose answer cannot be told, since its id could not be read: the only one that waits, or the
+    /// oldest. Later answers for it are dropped.
+    pub(super) fn fail_oldest(&self, failure: Failure) {
+        let mut table = self.table();
+        let oldest = table.entries.iter().find(|(_, entry)| entry.is_running()).map(|(id, _)| *id);
+        let entry = oldest.and_then(|id| table.entries.insert(id, Entry::Abandoned));
+        drop(table);
+        if let Some(entry) = entry {
+            entry.settle(Outcome::Failed(failure));
+        }
+    }
+
+    /// Begins to stop a call.
+    pub(super) fn stop(&self, id: u64) -> Stopped {
+        let mut table = self.table();
+        match table.entries.remove(&id) {
+            Some(Entry::Queued(waiter)) => Stopped::NotSent(waiter.sender),
+            Some(Entry::Sent(waiter)) => {
+                let (answered, answer) = oneshot::channel();
+                table.entries.insert(id, Entry::Stopping(answered));
+                Stopped::Running(Stopping { sender: waiter.sender, answer })
+            }
+            Some(other) => {
+                table.entries.insert(id, other);
+                Stopped::Over
+            }
+            None => Stopped::Over,
+        }
+    }
+
+    /// Nobody waits for the call any more.
+    pub(super) fn abandon(&self, id: u64) {
+        let mut table = self.table();
+        match table.entries.remove(&id) {
+            Some(Entry::Sent(_) | Entry::Stopping(_) | Entry::Abandoned) => {
+                table.entries.insert(id, Entry::Abandoned);
+                table.forget();
+            }
+            Some(Entry::Queued(_)) | None => {}
+        }
+    }
+
+    /// The call was not written after all, not one byte of it: it goes back to the holder of its ticket.
+    pub(super) fn not_taken(&self, id: u64) {
+        let entry = self.table().entries.remove(&id);
+        if let Some(entry) = entry {
+            entry.give_back();
+        }
+    }
+
+    /// No call is let in any more. Those that were not sent go back to the holders of their tickets; the others
+    /// may still be answered.
+    pub(super) fn refuse(&self) {
+        let mut table = self.table();
+        table.open = false;
+        let unsent = table.entries.extract_if(.., |_, entry| matches!(entry, Entry::Queued(_)));
+        let unsent: Vec<Entry> = unsent.map(|(_, entry)| entry).collect();
+        drop(table);
+        for entry in unsent {
+            entry.give_back();
+        }
+    }
+
+    /// The connection has ended: as [`Pending::refuse`], and calls that were sent end as outcome unknown, for `how`.
+    pub(super) fn close(&self, how: &str) {
+        self.refuse();
+        let entries = std::mem::take(&mut self.table().entries);
+        for entry in entries.into_values() {
+            entry.settle(Outcome::Failed(Failure::outcome_unknown(how)));
+        }
+    }
+
+    /// How many calls wait for an answer, or to be sent.
+    pub(super) fn waiting(&self) -> usize {
+        self.table().entries.values().filter(|entry| !matches!(entry, Entry::Abandoned)).count()
+    }
+}
+
+impl Ticket {
+    /// Resolves when the call has its outcome, or with its sender if it was never taken and may go elsewhere.
+    pub(super) async fn settled(&mut self) -> Option<ReplySender> {
+        (&mut self.settled).await.ok()
+    }
+}
+
+impl Stopping {
+    /// Waits for the answer of a call that was asked to stop, or until nobody waits for it.
+    pub(super) async fn finish(mut self, id: u64, pending: &Pending) {
+        let answered = tokio::select! {
+            biased;
+            answer = &mut self.answer => answer.ok(),
+            () = self.sender.abandoned() => None,
+        };
+        match answered {
+            Some(outcome) => self.sender.done(outcome),
+            // Without an answer the sender's end makes the outcome unknown, if anybody still listens.
+            None => pending.abandon(id),
+        }
+    }
+}
+
+impl Table {
+    fn named(&self, id: Option<&Json>) -> Named {
+        match read_id(id) {
+            Named::Call(id) if id >= self.next => Named::Stranger,
+            other => other,
+        }
+    }
+
+    /// The one call that the server has taken and not answered; `None` if there are none or several.
+    fn only_sent(&self) -> Option<u64> {
+        let mut sent = self.entries.iter().filter(|(_, entry)| !matches!(entry, Entry::Queued(_)));
+        match (sent.next(), sent.next()) {
+            (Some((id, _)), None) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// An answer came that cannot be given to anybody. One of those who wait will get no other, and it
+    /// cannot be told which, so all are told.
+    fn answered_nobody(&mut self) {
+        let running: Vec<u64> =
+            self.entries.iter().filter(|(_, entry)| entry.is_running()).map(|(id, _)| *id).collect();
+        tracing::debug!(calls = running.len(), "an answer that names no call of ours cannot be given to anybody");
+        let many = self.entries.values().filter(|entry| !matches!(entry, Entry::Queued(_))).count() > 1;
+        for id in running {
+            if let Some(entry) = self.entries.insert(id, Entry::Abandoned) {
+                entry.settle(Outcome::Failed(nameless(many)));
+            }
+        }
+        // It was the answer to one of them.
+        if let Some(id) = self.entries.iter().find(|(_, entry)| matches!(entry, Entry::Abandoned)).map(|(id, _)| *id) {
+            self.entries.remove(&id);
+        }
+        self.forget();
+    }
+
+    /// Forgets the oldest of too many abandoned calls.
+    fn forget(&mut self) {
+        let abandoned = self.entries.values().filter(|entry| matches!(entry, Entry::Abandoned)).count();
+        if abandoned > REMEMBERED {
+            let oldest = self.entries.iter().find(|(_, entry)| matches!(entry, Entry::Abandoned)).map(|(id, _)| *id);
+            oldest.and_then(|id| self.entries.remove(&id));
+        }
+    }
+}
+
+impl Entry {
+    /// Whether somebody waits for an answer of the server.
+    fn is_running(&self) -> bool {
+        match self {
+            Self::Sent(_) | Self::Stopping(_) => true,
+            Self::Queued(_) | Self::Abandoned => false,
+        }
+    }
+
+    fn give_back(self) {
+        match self {
+            Self::Queued(waiter) | Self::Sent(waiter) => {
+                // Without a holder the call ends with its sender.
+                let _ = waiter.settled.send(waiter.sender);
+            }
+            Self::Stopping(_) | Self::Abandoned => self.settle(Outcome::Failed(outcome::never_sent())),
+        }
+    }
+
+    fn settle(self, outcome: Outcome) {
+        match self {
+            Self::Queued(waiter) | Self::Sent(waiter) => waiter.sender.done(outcome),
+            Self::Stopping(answer) => {
+                // Its reader may have left in this moment.
+                let _ = answer.send(outcome);
+            }
+            Self::Abandoned => {}
+        }
+    }
+}
+
+fn nameless(many: bool) -> Failure {
+    if many {
+        Failure::outcome_unknown("the server sent an answer whose id is none of ours while several calls were running")
+    } else {
+        let text = "the server answered under an id that it was never given; the tool may have run";
+        Failure::new(Reason::BadAnswer, text, Retry::Unknown)
+    }
+}
+
+/// Reads an id that a server sent, or a progress token.
+fn read_id(id: Option<&Json>) -> Named {
+    let Some(id) = id.filter(|id| !id.is_null()) else { return Named::Nobody };
+    let number = match id.read::<serde_json::Value>() {
+        Ok(serde_json::Value::Number(number)) => number.as_u64().or_else(|| whole(number.as_f64()?)),
+        Ok(serde_json::Value::String(text)) => text.parse().ok(),
+        _ => None,
+    };
+    match number {
+        Some(0) => Named::Nobody,
+        Some(number) => Named::Call(number),
+        None => Named::Stranger,
+    }
+}
+
+/// Servers in languages with one kind of number spell 5 as `5.0`.
+fn whole(number: f64) -> Option<u64> {
+    // Below 2^53 a whole float is exact.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be whole and in range")]
+    (number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number)).then_some(number as u64)
+}
+
+#[cfg(test)]
+#[path = "pending_tests.rs"]
+mod tests;

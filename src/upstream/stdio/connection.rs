@@ -1,0 +1,383 @@
+//! One stdio connection: calls multiplexed over two byte streams.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::lines::{Line, Lines};
+use super::scan::{Addressee, Scan};
+use crate::config::ForwardCancel;
+use crate::protocol::json::{self, Json};
+use crate::protocol::message::MessageFault;
+use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, Retry, Rope};
+use crate::upstream::incoming::{self, Peer};
+use crate::upstream::pending::{Pending, Stopped, Ticket};
+use crate::upstream::wire::ServerEra;
+use crate::upstream::{Setup, outcome, wire};
+
+/// A connection. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Connection(Arc<Inner>);
+
+/// What became of handing a call over.
+#[derive(Debug)]
+pub(super) enum Handed {
+    /// It has its outcome, or nobody waits for it any more.
+    Over,
+    /// Nothing of it was written, so it may go to another connection.
+    NotTaken(ReplySender),
+}
+
+#[derive(Debug)]
+struct Inner {
+    setup: Setup,
+    pending: Pending,
+    /// Requests, in order. A full queue holds the caller back.
+    requests: mpsc::Sender<Request>,
+    /// Answers and notifications. They go before requests; a full queue drops them, since a server that does
+    /// not read has no use for them.
+    notes: mpsc::Sender<Rope>,
+    modern: AtomicBool,
+    noise: AtomicU64,
+    answers: AtomicU64,
+    /// No call is let in any more.
+    over: CancellationToken,
+    /// The writer is to end, which ends the server's input.
+    hang_up: CancellationToken,
+    /// Everything that the server wrote was taken in.
+    read: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Request {
+    id: u64,
+    line: Rope,
+}
+
+/// Why a write came to an end.
+#[derive(Debug)]
+enum Broken {
+    /// Not one byte went out.
+    Untouched,
+    /// The server has a part of it, or all.
+    Within,
+}
+
+/// Requests that wait to be written.
+const REQUESTS: usize = 64;
+/// Answers and notifications that wait to be written.
+const NOTES: usize = 256;
+/// Messages up to this size are put together and written at once.
+const JOINED: usize = 16 << 10;
+
+impl Connection {
+    /// A connection over these streams. Its jobs run in the jobs of `setup`.
+    pub(super) fn open<R, W>(setup: &Setup, reader: R, writer: W) -> Self
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (requests, requests_out) = mpsc::channel(REQUESTS);
+        let (notes, notes_out) = mpsc::channel(NOTES);
+        let connection = Self(Arc::new(Inner {
+            setup: setup.clone(),
+            pending: Pending::default(),
+            requests,
+            notes,
+            modern: AtomicBool::new(false),
+            noise: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            over: CancellationToken::new(),
+            hang_up: CancellationToken::new(),
+            read: CancellationToken::new(),
+        }));
+        setup.jobs.spawn("stdio reader", connection.clone().read_all(reader));
+        setup.jobs.spawn("stdio writer", connection.clone().write_all(writer, requests_out, notes_out));
+        connection
+    }
+
+    /// Sends a call and sees it through.
+    pub(super) async fn call(&self, call: &Call, sender: ReplySender) -> Handed {
+        let stop = sender.cancellation();
+        let mut ticket = match self.0.pending.add(sender) {
+            Ok(ticket) => ticket,
+            Err(sender) => return Handed::NotTaken(sender),
+        };
+        let id = ticket.id;
+        let line = wire::line(wire::request(call, self.peer().era, id));
+        let settled = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            back = self.hand_over(Request { id, line }, &mut ticket) => Some(back),
+        };
+        match settled {
+            Some(Some(sender)) => Handed::NotTaken(sender),
+            Some(None) => Handed::Over,
+            None => {
+                self.stop(id).await;
+                Handed::Over
+            }
+        }
+    }
+
+    /// Puts a request into the queue and waits until it is settled, or given back.
+    async fn hand_over(&self, request: Request, ticket: &mut Ticket) -> Option<ReplySender> {
+        // If the writer has ended, the end of the connection gives the call back.
+        let _ = self.0.requests.send(request).await;
+        ticket.settled().await
+    }
+
+    /// Stops a call whose caller cancelled it or left.
+    async fn stop(&self, id: u64) {
+        match self.0.pending.stop(id) {
+            Stopped::NotSent(sender) => sender.done(Outcome::Failed(outcome::never_sent())),
+            Stopped::Over => {}
+            Stopped::Running(stopping) => {
+                match self.0.setup.config.cancel {
+                    ForwardCancel::Forward | ForwardCancel::Ignored => self.tell(wire::cancelled(id)),
+                    ForwardCancel::Never => {}
+                }
+                stopping.finish(id, &self.0.pending).await;
+            }
+        }
+    }
+
+    /// Sends a request of our own and returns what comes of it. If this is dropped, a later answer is too.
+    pub(super) async fn ask(&self, request: impl FnOnce(u64) -> Rope) -> Outcome {
+        struct Abandon<'a>(&'a Pending, u64);
+        impl Drop for Abandon<'_> {
+            fn drop(&mut self) {
+                self.0.abandon(self.1);
+            }
+        }
+        let (sender, reply) = Reply::channel();
+        let lost = || Outcome::Failed(Failure::outcome_unknown("the connection to the server ended"));
+        let Ok(mut ticket) = self.0.pending.add(sender) else { return lost() };
+        let _abandon = Abandon(&self.0.pending, ticket.id);
+        let line = wire::line(request(ticket.id));
+        let _ = self.0.requests.send(Request { id: ticket.id, line }).await;
+        tokio::select! {
+            outcome = reply.outcome() => outcome,
+            Some(_) = ticket.settled() => lost(),
+        }
+    }
+
+    /// Sends an answer or a notification.
+    pub(super) fn tell(&self, note: Rope) {
+        if self.0.notes.try_send(wire::line(note)).is_err() {
+            tracing::debug!(server = %self.0.setup.config.name, "the server does not read; a note to it was dropped");
+        }
+    }
+
+    /// Sends a notification that must not get lost.
+    pub(super) async fn notify(&self, note: Rope) {
+        // If the writer has ended, so will the connection.
+        let _ = self.0.notes.send(wire::line(note)).await;
+    }
+
+    /// From now on the server is spoken to in the words of that era.
+    pub(super) fn set_era(&self, era: ServerEra) {
+        self.0.modern.store(era == ServerEra::Modern, Ordering::Release);
+    }
+
+    /// How many answers have come.
+    pub(super) fn answers(&self) -> u64 {
+        self.0.answers.load(Ordering::Relaxed)
+    }
+
+    /// How many lines were no messages.
+    #[cfg(test)]
+    pub(super) fn noise(&self) -> u64 {
+        self.0.noise.load(Ordering::Relaxed)
+    }
+
+    /// Resolves when no call is let in any more.
+    pub(super) async fn over(&self) {
+        self.0.over.cancelled().await;
+    }
+
+    /// Whether no call is let in any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.over.is_cancelled()
+    }
+
+    /// Resolves when everything that the server wrote was taken in.
+    pub(super) async fn read_to_end(&self) {
+        self.0.read.cancelled().await;
+    }
+
+    /// Ends the server's input, when what is being written is out. Answers are still taken in.
+    pub(super) fn hang_up(&self) {
+        self.refuse();
+        self.0.hang_up.cancel();
+    }
+
+    /// Ends every call: those that were sent as outcome unknown, for `how`.
+    pub(super) fn end(&self, how: &str) {
+        self.refuse();
+        self.0.hang_up.cancel();
+        self.0.read.cancel();
+        self.0.pending.close(how);
+    }
+
+    fn refuse(&self) {
+        self.0.pending.refuse();
+        self.0.over.cancel();
+    }
+
+    fn peer(&self) -> Peer {
+        let modern = self.0.modern.load(Ordering::Acquire);
+        let era = if modern { ServerEra::Modern } else { ServerEra::Legacy };
+        Peer { era, shared: self.0.setup.config.share }
+    }
+
+    async fn read_all<R: AsyncRead + Unpin>(self, reader: R) {
+        let mut lines = Lines::new(reader, self.0.setup.limits.message);
+        loop {
+            let line = tokio::select! {
+                biased;
+                line = lines.next() => line,
+                () = self.0.read.cancelled() => break,
+            };
+            match line {
+                Line::Whole(text) => self.take_in(text),
+                Line::TooLong(addressee) => self.too_long(addressee),
+                Line::End => break,
+            }
+        }
+        self.refuse();
+        self.0.read.cancel();
+    }
+
+    /// Takes a line in. What is no message is skipped: many servers log to their output (field case 34).
+    fn take_in(&self, text: Bytes) {
+        match Message::parse(&text, self.0.setup.limits.depth) {
+            Ok(message) => {
+                if matches!(message, Message::Result { .. } | Message::Error { .. }) {
+                    self.0.answers.fetch_add(1, Ordering::Relaxed);
+                }
+                if let Some(answer) = incoming::take_in(message, &self.0.pending, self.peer()) {
+                    self.tell(answer);
+                }
+            }
+            Err(error) if matches!(error.cause, MessageFault::Batch) => self.take_in_batch(&text),
+            Err(_) => self.take_in_broken(&text),
+        }
+    }
+
+    /// Arrays were legal in 2025-03-26. Nested ones never were.
+    fn take_in_batch(&self, text: &Bytes) {
+        let Ok(elements) = json::elements(text) else { return self.count_noise() };
+        let mut any = false;
+        for element in elements.iter().filter(|element| element.get().starts_with('{')) {
+            any = true;
+            self.take_in(Json::of(text, element).bytes().clone());
+        }
+        if !any {
+            self.count_noise();
+        }
+    }
+
+    /// A line that is no message. If it is meant as an answer, its call must not be left to hang.
+    fn take_in_broken(&self, text: &Bytes) {
+        let broken = || {
+            let why = "the server's answer is no valid JSON-RPC message; the tool may have run";
+            Outcome::Failed(Failure::new(Reason::BadAnswer, why, Retry::Unknown))
+        };
+        let mut scan = Scan::default();
+        if text.trim_ascii_start().starts_with(b"{") {
+            scan.feed(text);
+        }
+        match scan.addressee() {
+            Addressee::Call(id) if scan.is_rpc() => self.0.pending.answer(Some(&id), broken()),
+            Addressee::Unnamed => self.0.pending.answer(None, broken()),
+            Addressee::Call(_) | Addressee::Us | Addressee::Nobody => self.count_noise(),
+        }
+    }
+
+    fn too_long(&self, addressee: Addressee) {
+        let limit = self.0.setup.limits.message;
+        tracing::warn!(server = %self.0.setup.config.name, limit, "a line of the server is longer than limits.message");
+        let failure = outcome::too_large(limit);
+        match addressee {
+            Addressee::Call(id) => self.0.pending.answer(Some(&id), Outcome::Failed(failure)),
+            Addressee::Unnamed => self.0.pending.fail_oldest(failure),
+            Addressee::Us => {}
+            Addressee::Nobody => self.count_noise(),
+        }
+    }
+
+    fn count_noise(&self) {
+        let count = self.0.noise.fetch_add(1, Ordering::Relaxed) + 1;
+        if count <= 10 || count.is_power_of_two() {
+            tracing::debug!(server = %self.0.setup.config.name, count, "a line of the server's output is no message");
+        }
+    }
+
+    async fn write_all<W: AsyncWrite + Unpin>(
+        self,
+        mut writer: W,
+        mut requests: mpsc::Receiver<Request>,
+        mut notes: mpsc::Receiver<Rope>,
+    ) {
+        loop {
+            let (request, line) = tokio::select! {
+                biased;
+                () = self.0.hang_up.cancelled() => break,
+                Some(note) = notes.recv() => (None, note),
+                Some(request) = requests.recv() => {
+                    // It may have been cancelled while it was waiting.
+                    if !self.0.pending.send(request.id) {
+                        continue;
+                    }
+                    (Some(request.id), request.line)
+                }
+                else => break,
+            };
+            let written = tokio::select! {
+                biased;
+                written = write(&mut writer, line) => written,
+                // A server that does not read must not keep its own end from going on.
+                () = self.0.read.cancelled() => Err(Broken::Within),
+            };
+            if let Err(broken) = written {
+                self.refuse();
+                if let (Broken::Untouched, Some(id)) = (broken, request) {
+                    self.0.pending.not_taken(id);
+                }
+                break;
+            }
+        }
+        self.refuse();
+        let _ = writer.shutdown().await;
+        drop(writer);
+        requests.close();
+        while let Some(request) = requests.recv().await {
+            self.0.pending.not_taken(request.id);
+        }
+    }
+}
+
+/// Writes one line whole.
+async fn write<W: AsyncWrite + Unpin>(writer: &mut W, line: Rope) -> Result<(), Broken> {
+    let mut touched = false;
+    let pieces = if line.len() <= JOINED { vec![line.into_bytes()] } else { line.into_pieces() };
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            match writer.write_buf(&mut piece).await {
+                Ok(1..) => touched = true,
+                Ok(0) | Err(_) => return Err(if touched { Broken::Within } else { Broken::Untouched }),
+            }
+        }
+    }
+    let flushed = writer.flush().await;
+    flushed.map_err(|_| Broken::Within)
+}
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

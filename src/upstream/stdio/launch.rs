@@ -1,0 +1,191 @@
+//! Starting a server when it is needed: not too often, and with a handshake before the first call.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::backoff::Backoff;
+use super::connection::Connection;
+use super::guard;
+use super::process::Process;
+use super::spawn::{GuardProgram, Plan};
+use crate::config::{Transport, UpstreamEra};
+use crate::protocol::{Caller, Failure, Outcome, Principal};
+use crate::shared_map::SharedMap;
+use crate::upstream::handshake::{self, HandshakeError, ServerInfo};
+use crate::upstream::sessions::Connect;
+use crate::upstream::{Setup, outcome};
+
+/// Starts child processes.
+#[derive(Debug)]
+pub(super) struct Launcher {
+    setup: Setup,
+    guard: GuardProgram,
+    /// Starts that failed: the server's fault, so they count for everybody.
+    starts: Mutex<Backoff>,
+    /// Processes that ended right after their start: perhaps the fault of what a principal sent.
+    crashes: std::sync::Arc<SharedMap<Principal, Backoff>>,
+}
+
+/// A call waits this long for a server that is left alone; else it is told when to come again.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a server may be silent to `server/discover` before it counts as a legacy one.
+const SILENCE: Duration = Duration::from_secs(2);
+/// A process that ended sooner, without an answer to any call, counts as failed.
+const HEALTHY: Duration = Duration::from_secs(10);
+/// Principals whose crashes are remembered.
+const REMEMBERED: usize = 1024;
+
+impl Launcher {
+    pub(super) fn new(setup: Setup, guard: GuardProgram) -> Self {
+        Self { setup, guard, starts: Mutex::default(), crashes: std::sync::Arc::default() }
+    }
+
+    fn name(&self) -> &str {
+        &self.setup.config.name
+    }
+
+    fn starts(&self) -> MutexGuard<'_, Backoff> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while the server is left alone, if that is short.
+    async fn wait_for_turn(&self, principal: &Principal) -> Result<(), Failure> {
+        let starts = self.starts().clone();
+        let crashes = self.crashes.get(principal).unwrap_or_default();
+        let longer = if crashes.remaining() > starts.remaining() { crashes } else { starts };
+        let wait = longer.remaining();
+        if wait > PATIENCE.min(self.setup.config.connect_timeout) {
+            return Err(outcome::not_yet(self.name(), longer.why(), wait));
+        }
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+        Ok(())
+    }
+
+    fn start(&self) -> Result<Process, String> {
+        let Transport::Stdio { command, env, cwd } = &self.setup.config.transport else {
+            return Err("it is no stdio server".to_owned());
+        };
+        let plan = Plan { command, env, cwd: cwd.as_deref() };
+        Process::start(&self.setup, plan, &self.guard).map_err(|error| error.to_string())
+    }
+
+    /// Says why a start failed, to the log with what the server said last, and to the callers.
+    fn failed(&self, why: &str, process: Option<&Process>) -> Failure {
+        let stderr = process.map(Process::tail).unwrap_or_default();
+        tracing::warn!(server = %self.name(), ?stderr, "the server could not be started: {why}");
+        self.starts().failed(why);
+        outcome::not_started(self.name(), why)
+    }
+
+    /// Remembers whether the process worked, once it has ended by itself.
+    fn watch(&self, process: &Process, principal: Principal) {
+        let (process, crashes) = (process.clone(), std::sync::Arc::clone(&self.crashes));
+        let (started, answers) = (Instant::now(), process.connection().answers());
+        self.setup.jobs.spawn("crash watch", async move {
+            process.connection().over().await;
+            let worked = process.connection().answers() > answers || started.elapsed() >= HEALTHY;
+            if worked || process.closing().is_cancelled() {
+                crashes.remove(&principal);
+            } else {
+                if crashes.len() >= REMEMBERED {
+                    forget(&crashes);
+                }
+                let why = "it ended right after its start";
+                crashes.update_or_insert(principal, Backoff::default, |backoff| backoff.failed(why));
+            }
+        });
+    }
+
+    fn why(&self, process: &Process, error: &HandshakeError) -> String {
+        let program = match &self.setup.config.transport {
+            Transport::Stdio { command, .. } => command.first().map_or("", String::as_str),
+            Transport::Http { .. } => "",
+        };
+        match process.exit().and_then(|exit| exit.code()).and_then(|code| u8::try_from(code).ok()) {
+            Some(guard::NOT_FOUND) => {
+                format!("its command `{program}` was not found; check `command` in the config and PATH")
+            }
+            Some(guard::NOT_EXECUTABLE) => {
+                format!("its command `{program}` may not be run; check `command` in the config and the file's rights")
+            }
+            Some(code) => {
+                format!(
+                    "its command `{program}` ended with exit code {code} before it was ready; see the log for what it said"
+                )
+            }
+            None => error.to_string(),
+        }
+    }
+}
+
+impl Connect for Launcher {
+    type Session = Process;
+
+    async fn connect(&self, caller: &Caller) -> Result<Process, Failure> {
+        let within = self.setup.config.connect_timeout;
+        let deadline = Instant::now() + within;
+        self.wait_for_turn(&caller.principal).await?;
+        let process = self.start().map_err(|why| self.failed(&why, None))?;
+        // A process whose start fails, or is broken off, must not be left behind.
+        let closing = process.closing().clone().drop_guard();
+        match timeout_at(deadline, shake_hands(process.connection(), self.setup.config.era)).await {
+            Ok(Ok(info)) => {
+                process.connection().set_era(info.era);
+                self.setup.last_seen.set(info);
+                self.starts().worked();
+                self.watch(&process, caller.principal.clone());
+                closing.disarm();
+                Ok(process)
+            }
+            Ok(Err(error)) => Err(self.failed(&self.why(&process, &error), Some(&process))),
+            Err(_) => {
+                let why = format!("it was not ready within {} ms (connect_timeout)", within.as_millis());
+                Err(self.failed(&why, Some(&process)))
+            }
+        }
+    }
+}
+
+/// Forgets crashes whose wait is over; all of them if it is none of those that make them many.
+fn forget(crashes: &SharedMap<Principal, Backoff>) {
+    let mut principals = Vec::new();
+    crashes.for_each(|principal, backoff| {
+        if backoff.remaining().is_zero() || principals.len() < REMEMBERED / 2 {
+            principals.push(principal.clone());
+        }
+    });
+    for principal in principals {
+        crashes.remove(&principal);
+    }
+}
+
+async fn shake_hands(connection: &Connection, era: UpstreamEra) -> Result<ServerInfo, HandshakeError> {
+    match era {
+        UpstreamEra::Legacy => match initialize(connection).await {
+            Err(HandshakeError::Refused(refused)) if matches!(*refused, Outcome::Error(_)) => {
+                // It may know 2026-07-28 only; if not, its first word stands.
+                discover(connection).await.map_err(|_| HandshakeError::Refused(refused))
+            }
+            done => done,
+        },
+        UpstreamEra::Modern => discover(connection).await,
+        UpstreamEra::Auto => match timeout(SILENCE, discover(connection)).await {
+            Ok(Ok(info)) => Ok(info),
+            Ok(Err(_)) | Err(_) => initialize(connection).await,
+        },
+    }
+}
+
+async fn initialize(connection: &Connection) -> Result<ServerInfo, HandshakeError> {
+    let info = ServerInfo::of_initialize(connection.ask(handshake::initialize).await)?;
+    connection.notify(handshake::initialized()).await;
+    Ok(info)
+}
+
+async fn discover(connection: &Connection) -> Result<ServerInfo, HandshakeError> {
+    ServerInfo::of_discover(connection.ask(handshake::discover).await)
+}

@@ -1,0 +1,138 @@
+//! Starting a child process under its guard.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, PipeWriter};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::unistd::Pid;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+
+use super::guard;
+
+/// The program that guards child processes, so that none outlives the proxy.
+#[derive(Clone, Debug)]
+pub struct GuardProgram(Option<PathBuf>);
+
+/// What is started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan<'a> {
+    /// The program and its arguments.
+    pub(super) command: &'a [String],
+    /// Variables beside our own.
+    pub(super) env: &'a BTreeMap<String, String>,
+    /// Where it runs.
+    pub(super) cwd: Option<&'a Path>,
+}
+
+/// A child process that has just been started.
+#[derive(Debug)]
+pub(super) struct Spawned {
+    /// The guard, or the command itself without one; the leader of its process group.
+    pub(super) child: Child,
+    /// The group.
+    pub(super) group: Pid,
+    /// The guard ends the group when this is dropped.
+    pub(super) lifeline: Option<PipeWriter>,
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
+}
+
+/// Why nothing was started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub(super) enum SpawnError {
+    /// The config names no program.
+    Empty,
+    /// The directory it should run in is not there.
+    NoDirectory(PathBuf),
+    /// The operating system refused.
+    Start {
+        /// What was to be started.
+        program: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl GuardProgram {
+    /// This very program, if its `main` has the guard (see [`guard::main_hook`]); otherwise none.
+    pub fn current() -> Self {
+        // On Linux the link leads to this very program even after the file was replaced by an update.
+        let this = if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() };
+        Self(this.ok().filter(|_| guard::is_here()))
+    }
+
+    /// The `raincheck` program at `path`.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(Some(path.into()))
+    }
+
+    /// None: children are ended when the upstream is closed, but outlive a proxy that is killed.
+    pub fn none() -> Self {
+        Self(None)
+    }
+}
+
+/// Starts `plan` as the leader of a process group of its own.
+pub(super) fn spawn(plan: Plan<'_>, guard: &GuardProgram) -> Result<Spawned, SpawnError> {
+    let Some((program, arguments)) = plan.command.split_first() else { return Err(SpawnError::Empty) };
+    if let Some(cwd) = plan.cwd.filter(|cwd| !cwd.is_dir()) {
+        return Err(SpawnError::NoDirectory(cwd.to_owned()));
+    }
+    let refused = |source| SpawnError::Start { program: program.clone(), source };
+    let (mut command, lifeline) = match &guard.0 {
+        None => (Command::new(program), None),
+        Some(path) => {
+            let (watched, lifeline) = io::pipe().map_err(refused)?;
+            // Only the end that is read is inherited. Should another child get it too, that does no harm: its
+            // guard closes it, and the pipe ends when the end that is ours does.
+            fcntl(&watched, FcntlArg::F_SETFD(FdFlag::empty())).map_err(io::Error::from).map_err(refused)?;
+            let mut command = Command::new(path);
+            command.arg0("raincheck").args(["guard", "--lifeline"]).arg(watched.as_raw_fd().to_string());
+            command.arg("--").arg(program);
+            (command, Some((watched, lifeline)))
+        }
+    };
+    command.args(arguments).envs(plan.env).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(cwd) = plan.cwd {
+        command.current_dir(cwd);
+    }
+    let mut child = command.spawn().map_err(refused)?;
+    let lifeline = lifeline.map(|(_watched, lifeline)| lifeline);
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(group), (Some(stdin), Some(stdout), Some(stderr))) = (group, streams) else {
+        return Err(refused(io::Error::other("the process has no streams")));
+    };
+    Ok(Spawned { child, group, lifeline, stdin, stdout, stderr })
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("its command is empty; set `command` in the config"),
+            Self::NoDirectory(cwd) => {
+                write!(f, "the directory `{}` is not there; check `cwd` in the config", cwd.display())
+            }
+            Self::Start { program, source } => {
+                let what = source.kind();
+                write!(f, "its command `{program}` cannot be started ({what}); check `command` in the config and PATH")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpawnError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Start { source, .. } => Some(source),
+            Self::Empty | Self::NoDirectory(_) => None,
+        }
+    }
+}

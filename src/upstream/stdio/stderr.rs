@@ -1,0 +1,93 @@
+//! What a server says on its error output: always drained, so that it never blocks on it, and logged.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncRead;
+use tokio::time::Instant;
+
+use super::lines::{Line, Lines};
+
+/// The last lines, to be shown when a server fails to start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
+
+/// Characters of a line that are shown.
+const SHOWN: usize = 400;
+/// Bytes of a line that are read at once.
+const READ: usize = 8 << 10;
+/// Lines that are remembered.
+const REMEMBERED: usize = 8;
+/// Lines that are logged in a second.
+const PER_SECOND: u32 = 50;
+
+/// Reads everything and logs it under the server's name.
+pub(super) async fn drain<R: AsyncRead + Unpin>(reader: R, server: Arc<str>, tail: Tail) {
+    let mut lines = Lines::new(reader, READ);
+    let mut since = Instant::now();
+    let (mut logged, mut dropped) = (0, 0_u64);
+    loop {
+        let line = match lines.next().await {
+            Line::Whole(line) => shown(&line),
+            Line::TooLong(_) => "(a line that is too long to be shown)".to_owned(),
+            Line::End => break,
+        };
+        if line.is_empty() {
+            continue;
+        }
+        if since.elapsed() >= Duration::from_secs(1) {
+            if dropped > 0 {
+                tracing::debug!(%server, dropped, "stderr: more lines than are logged in a second");
+            }
+            (since, logged, dropped) = (Instant::now(), 0, 0);
+        }
+        if logged < PER_SECOND {
+            logged += 1;
+            tracing::debug!(%server, "stderr: {line}");
+        } else {
+            dropped += 1;
+        }
+        tail.push(line);
+    }
+}
+
+/// A line without control characters, cut to what is shown.
+fn shown(line: &[u8]) -> String {
+    let head = line.get(..SHOWN * 4).unwrap_or(line);
+    let text = String::from_utf8_lossy(head);
+    text.trim_end().chars().filter(|character| !character.is_control()).take(SHOWN).collect()
+}
+
+impl Tail {
+    fn push(&self, line: String) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == REMEMBERED {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    /// The last lines.
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn everything_is_drained_and_the_end_is_remembered_without_control_characters() {
+        let mut text = "x\n".repeat(10_000).into_bytes();
+        text.resize(text.len() + (1 << 20), b'y');
+        text.extend_from_slice(b"\n\x1b[31mError: no\x1b[0m\r\n\xff\n");
+        let tail = Tail::default();
+        drain(text.as_slice(), "mock".into(), tail.clone()).await;
+        let lines = tail.lines();
+        assert_eq!(lines.len(), REMEMBERED);
+        assert_eq!(lines[REMEMBERED - 2], "[31mError: no[0m");
+        assert_eq!(lines[REMEMBERED - 3], "(a line that is too long to be shown)");
+    }
+}

@@ -1,0 +1,197 @@
+//! The architecture, as a test: ranks, sizes of files and functions, and where a crate's name may appear.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+/// The rank of every module (see `src/lib.rs`). A module imports only from a lower rank.
+const RANKS: &[(&str, u8)] = &[
+    ("clock", 0),
+    ("jobs", 0),
+    ("shared_map", 0),
+    ("telemetry", 0),
+    ("protocol", 1),
+    ("config", 1),
+    ("task", 2),
+    ("store", 3),
+    ("policy", 3),
+    ("runner", 4),
+    ("tasks", 5),
+    ("upstream", 5),
+    ("front", 6),
+    ("app", 7),
+    ("cli", 8),
+    ("lib", 9),
+    ("main", 9),
+    ("durable_sync", 9),
+];
+
+/// The one module that may name a crate.
+const CONFINED: &[(&str, &str)] = &[("sled", "store"), ("dashmap", "shared_map"), ("libc", "durable_sync")];
+
+const LONGEST_FILE: usize = 500;
+const LONGEST_FUNCTION: usize = 100;
+
+struct Source {
+    path: PathBuf,
+    module: String,
+    text: String,
+    syntax: syn::File,
+}
+
+fn sources(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let (mut found, mut folders) = (Vec::new(), vec![root.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let first = path.strip_prefix(&root).unwrap().components().next().unwrap();
+                let module = Path::new(first.as_os_str()).file_stem().unwrap().to_str().unwrap().to_owned();
+                let text = fs::read_to_string(&path).unwrap();
+                let syntax = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                found.push(Source { path, module, text, syntax });
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+/// Collects the paths that a file names, with whether they stand in test code.
+#[derive(Default)]
+struct Paths(Vec<Vec<String>>);
+
+impl Paths {
+    fn of(source: &Source) -> Vec<Vec<String>> {
+        let mut paths = Self::default();
+        paths.visit_file(&source.syntax);
+        paths.0
+    }
+
+    fn tree(&mut self, prefix: &[String], tree: &syn::UseTree) {
+        match tree {
+            syn::UseTree::Path(path) => {
+                let mut prefix = prefix.to_vec();
+                prefix.push(path.ident.to_string());
+                self.tree(&prefix, &path.tree);
+            }
+            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(prefix, item)),
+            syn::UseTree::Name(name) => self.0.push([prefix, &[name.ident.to_string()]].concat()),
+            syn::UseTree::Rename(rename) => self.0.push([prefix, &[rename.ident.to_string()]].concat()),
+            syn::UseTree::Glob(_) => self.0.push(prefix.to_vec()),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.tree(&[], &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.0.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        syn::visit::visit_path(self, path);
+    }
+}
+
+/// Collects functions that are too long.
+#[derive(Default)]
+struct LongFunctions(Vec<String>);
+
+impl LongFunctions {
+    fn look(&mut self, name: &syn::Ident, block: &syn::Block) {
+        let lines = block.span().end().line - block.span().start().line + 1;
+        if lines > LONGEST_FUNCTION {
+            self.0.push(format!("{name}: {lines} lines"));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for LongFunctions {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.ident != "tests" {
+            syn::visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.look(&item.sig.ident, &item.block);
+        syn::visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.look(&item.sig.ident, &item.block);
+        syn::visit::visit_impl_item_fn(self, item);
+    }
+}
+
+#[test]
+fn a_module_imports_only_from_a_lower_rank() {
+    let ranks: BTreeMap<_, _> = RANKS.iter().copied().collect();
+    let mut faults = Vec::new();
+    for source in sources("src") {
+        let rank = ranks.get(source.module.as_str()).unwrap_or_else(|| panic!("no rank for {}", source.module));
+        for path in Paths::of(&source) {
+            let target = match path.as_slice() {
+                [root, module, ..] if root == "crate" || root == "raincheck" => module,
+                _ => continue,
+            };
+            let Some(other) = ranks.get(target.as_str()) else { continue };
+            if *target != source.module && other >= rank {
+                faults.push(format!("{} imports {target}", source.path.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn crates_with_a_home_are_named_nowhere_else() {
+    let mut faults = Vec::new();
+    for source in sources("src") {
+        for path in Paths::of(&source) {
+            for (name, home) in CONFINED {
+                if path.len() > 1 && path[0] == *name && source.module != *home {
+                    faults.push(format!("{} names {name}", source.path.display()));
+                }
+            }
+            let spawns = path.iter().rev().take(2).rev().map(String::as_str).eq(["tokio", "spawn"])
+                || path.iter().map(String::as_str).eq(["tokio", "task", "spawn"]);
+            if spawns && source.module != "jobs" {
+                faults.push(format!("{} spawns without an owner", source.path.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn only_one_file_has_unsafe_code() {
+    for source in sources("src") {
+        let allows = source.text.contains("allow(unsafe_code") || source.text.contains("expect(unsafe_code");
+        assert!(!allows || source.module == "durable_sync", "{}", source.path.display());
+    }
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut faults = Vec::new();
+    for source in sources("src").into_iter().chain(sources("tests")) {
+        let lines = source.text.lines().count();
+        if lines > LONGEST_FILE {
+            faults.push(format!("{}: {lines} lines", source.path.display()));
+        }
+    }
+    for source in sources("src") {
+        let mut long = LongFunctions::default();
+        long.visit_file(&source.syntax);
+        faults.extend(long.0.into_iter().map(|fault| format!("{}: {fault}", source.path.display())));
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}

@@ -1,0 +1,237 @@
+//! `raincheck call` and `raincheck task` as a shell sees them, against a scripted server of 2026-07-28.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_raincheck");
+const TASK: &str = "0123456789abcdefghijklmnopqrstuv0123";
+
+/// What the server answers to a method: a result, or an error.
+type Script = fn(&str, usize) -> Result<Value, Value>;
+
+struct Server {
+    url: String,
+    /// The methods in the order of their requests, and what the file of handles held then.
+    seen: Receiver<(String, String)>,
+    directory: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(script: Script) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let handles = directory.path().join("state/handles.jsonl");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let (sender, seen) = channel();
+        std::thread::spawn(move || {
+            for (count, socket) in listener.incoming().enumerate() {
+                let mut socket = socket.unwrap();
+                let request = read(&mut socket);
+                let method = request["method"].as_str().unwrap().to_owned();
+                let kept = std::fs::read_to_string(&handles).unwrap_or_default();
+                let answer = match script(&method, count) {
+                    Ok(result) => json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }),
+                    Err(error) => json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }),
+                };
+                let _ = sender.send((method, kept));
+                let body = answer.to_string();
+                let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n";
+                // A client that was killed reads no answer.
+                let _ = write!(socket, "{head}content-length: {}\r\n\r\n{body}", body.len());
+            }
+        });
+        Self { url, seen, directory }
+    }
+
+    fn handles(&self) -> PathBuf {
+        self.directory.path().join("state/handles.jsonl")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).env("RAINCHECK_HANDLES", self.handles()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn call(&self, more: &[&str]) -> Output {
+        let mut arguments = vec!["call", &self.url, "slow", "{\"rows\": 3}", "-H", "Authorization: Bearer s3cret"];
+        arguments.extend(more);
+        self.run(&arguments)
+    }
+
+    fn methods(&self) -> Vec<String> {
+        self.seen.try_iter().map(|(method, _)| method).collect()
+    }
+}
+
+fn read(socket: &mut TcpStream) -> Value {
+    let mut reader = BufReader::new(socket);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if line == "\r\n" {
+            break;
+        }
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+fn task(kind: &str, status: &str, more: Value) -> Value {
+    let mut task = json!({
+        "resultType": kind, "taskId": TASK, "status": status, "createdAt": "2026-07-28T10:30:00.000Z",
+        "lastUpdatedAt": "2026-07-28T10:30:00.000Z", "ttlMs": 60_000, "pollIntervalMs": 50,
+    });
+    task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    task
+}
+
+fn text(text: &str, is_error: bool) -> Value {
+    json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }], "isError": is_error })
+}
+
+fn completes(method: &str, count: usize) -> Result<Value, Value> {
+    Ok(match (method, count) {
+        ("tools/call", _) => task("task", "working", json!({})),
+        ("tasks/get", 1) => task("complete", "working", json!({ "statusMessage": "1 of 3: rows" })),
+        ("tasks/get", _) => task("complete", "completed", json!({ "result": text("the report", false) })),
+        _ => json!({ "resultType": "complete" }),
+    })
+}
+
+fn runs_on(method: &str, count: usize) -> Result<Value, Value> {
+    Ok(match method {
+        "tools/call" => task("task", "working", json!({})),
+        "tasks/get" if count < 4 => task("complete", "working", json!({})),
+        "tasks/get" => task("complete", "cancelled", json!({})),
+        _ => json!({ "resultType": "complete" }),
+    })
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_call_waits_for_its_task_and_prints_the_result() {
+    let server = Server::start(completes);
+    let output = server.call(&[]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "the report\n"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 of 3: rows"));
+    let seen: Vec<_> = server.seen.try_iter().collect();
+    let methods: Vec<_> = seen.iter().map(|(method, _)| method.as_str()).collect();
+    assert_eq!(methods, ["tools/call", "tasks/get", "tasks/get"]);
+    // The handle was on disk before it was used, and no credential with it.
+    let kept: Value = serde_json::from_str(&seen[1].1).unwrap();
+    assert_eq!((&kept["taskId"], &kept["tool"], &kept["url"]), (&json!(TASK), &json!("slow"), &json!(server.url)));
+    assert!(!std::fs::read_to_string(server.handles()).unwrap().contains("s3cret"));
+}
+
+#[test]
+fn a_detached_call_prints_its_handle_and_task_fetches_the_result() {
+    let server = Server::start(completes);
+    let output = server.call(&["--detach"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), format!("{TASK}\n")));
+    assert_eq!(server.methods(), ["tools/call"]);
+    for handle in [TASK, &TASK[..8], "last"] {
+        let output = server.run(&["task", "get", "--wait", handle]);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "the report\n"), "{}", stderr(&output));
+    }
+    let output = server.run(&["task", "get", "--json", TASK]);
+    let shown: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(shown["result"]["content"][0]["text"], "the report");
+    let output = server.run(&["task", "list"]);
+    assert!(stdout(&output).starts_with(TASK) && stdout(&output).contains("slow  completed"), "{}", stdout(&output));
+    let output = server.run(&["task", "cancel", "last"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the task is completed"));
+    assert_eq!(server.run(&["task", "get", "zzz"]).status.code(), Some(1));
+}
+
+#[test]
+fn failures_end_with_1_and_say_whether_to_try_again() {
+    fn fails(method: &str, _: usize) -> Result<Value, Value> {
+        let data = json!({ "reason": "outcome_unknown" });
+        let error = json!({ "code": -31001, "message": "outcome unknown: restarted", "data": data });
+        Ok(match method {
+            "tools/call" => task("task", "working", json!({})),
+            _ => task("complete", "failed", json!({ "error": error })),
+        })
+    }
+    fn is_error(_: &str, _: usize) -> Result<Value, Value> {
+        Ok(text("the roof leaks", true))
+    }
+    fn busy(_: &str, _: usize) -> Result<Value, Value> {
+        let data = json!({ "reason": "busy", "retryable": true, "retryAfterMs": 2000 });
+        Err(json!({ "code": -31005, "message": "too many calls", "data": data }))
+    }
+    let cases: [(Script, &str, &str); 3] = [
+        (fails, "", "Nobody knows whether the tool has run; check before you call it again."),
+        (is_error, "the roof leaks\n", "the tool reports an error"),
+        (busy, "", "It may be called again in 2s."),
+    ];
+    for (script, out, expected) in cases {
+        let output = Server::start(script).call(&[]);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), out));
+        assert!(stderr(&output).contains(expected), "{expected} in {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_time_limit_leaves_the_task_alone_and_says_how_to_fetch_it() {
+    fn works(method: &str, _: usize) -> Result<Value, Value> {
+        Ok(task(if method == "tools/call" { "task" } else { "complete" }, "working", json!({})))
+    }
+    let server = Server::start(works);
+    let output = server.call(&["--timeout", "300ms"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains(&format!("raincheck task get {TASK} --wait")), "{}", stderr(&output));
+    assert!(!server.methods().contains(&"tasks/cancel".to_owned()));
+}
+
+#[test]
+fn ctrl_c_cancels_the_task() {
+    let server = Server::start(runs_on);
+    let arguments = ["call", &server.url, "slow"];
+    let child = server.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut methods = Vec::new();
+    while methods.last().is_none_or(|method| method != "tasks/get") {
+        methods.push(server.seen.recv().unwrap().0);
+    }
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(server.methods().contains(&"tasks/cancel".to_owned()));
+    assert!(stderr(&output).contains("interrupted; the task is cancelled"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_handle_that_cannot_be_kept_is_shown() {
+    let server = Server::start(completes);
+    // A directory stands where the file should be.
+    std::fs::create_dir_all(server.handles()).unwrap();
+    let output = server.call(&[]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "the report\n"));
+    assert!(stderr(&output).contains(&format!("write this handle down: {TASK}")), "{}", stderr(&output));
+}

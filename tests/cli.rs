@@ -1,0 +1,132 @@
+//! The binary as a shell sees it: output, exit codes, the demo server over real pipes.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_raincheck");
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(BINARY).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn check_prints_every_fault_with_its_path_and_ends_with_64() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bad.toml");
+    std::fs::write(&file, "[listen]\nhttp = 1\n[[tool]]\nmatch = \"a\"\ntimeout = \"soon\"\n").unwrap();
+    let output = run(&["check", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(64));
+    let text = stderr(&output);
+    for part in ["3 faults", "  listen.http (line 2): ", "  tool[0].timeout (line 5): ", "  server: there is none"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let served = run(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!((served.status.code(), stderr(&served)), (Some(64), text));
+}
+
+#[test]
+fn check_finds_the_example_fine_and_says_what_it_does() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
+    let output = run(&["check", "--config", example]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("demo: http://127.0.0.1:8080/mcp"), "{text}");
+}
+
+#[test]
+fn a_call_to_nobody_fails_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    // A port that was free a moment ago.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = Command::new(BINARY)
+        .args(["call", &format!("http://{address}/mcp"), "quick"])
+        .env("RAINCHECK_HANDLES", directory.path().join("handles"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the server cannot be reached"), "{}", stderr(&output));
+    for bad in ["{", "[]", "{\"a\":1,\"a\":2}"] {
+        assert_eq!(run(&["call", "http://127.0.0.1:9/mcp", "quick", bad]).status.code(), Some(64), "{bad}");
+    }
+}
+
+/// The demo server, with a client that has shaken hands.
+struct Demo {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Demo {
+    fn start() -> Self {
+        let mut child =
+            Command::new(BINARY).arg("demo-server").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut demo = Self { child, input, output };
+        let params =
+            json!({ "protocolVersion": "2025-06-18", "capabilities": { "elicitation": {} }, "clientInfo": {} });
+        let hello = demo.request(0, "initialize", params);
+        assert_eq!(hello["result"]["protocolVersion"], "2025-06-18");
+        demo.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        demo
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn receive(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    /// The answer; questions on the way are answered, progress is skipped.
+    fn request(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        loop {
+            let message = self.receive();
+            if message["method"] == "elicitation/create" {
+                let content = json!({ "action": "accept", "content": { "name": "Ann" } });
+                self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": content }));
+            } else if message.get("method").is_none() {
+                assert_eq!(message["id"], id);
+                return message;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_demo_server_runs_every_tool_that_it_lists() {
+    let mut demo = Demo::start();
+    let listed = demo.request(1, "tools/list", json!({}));
+    let names: Vec<_> = listed["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    assert_eq!(json!(names), json!(["slow_report", "batch", "failing", "broken", "ask", "quick"]));
+    let cases = [
+        ("slow_report", json!({ "seconds": 0.1, "rows": 3 }), "The report is ready: 3 rows in 0.1 seconds."),
+        ("batch", json!({ "items": ["a"] }), "a: done"),
+        ("failing", json!({}), "The roof leaks. This tool always fails."),
+        ("ask", json!({}), "Hello, Ann!"),
+        ("quick", json!({}), "It is raining."),
+    ];
+    for (id, (tool, arguments, expected)) in (2..).zip(cases) {
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
+        let answer = demo.request(id, "tools/call", params);
+        assert_eq!(answer["result"]["content"][0]["text"], expected);
+        assert_eq!(answer["result"]["isError"], tool == "failing");
+    }
+    assert_eq!(demo.request(9, "tools/call", json!({ "name": "broken" }))["error"]["code"], -32603);
+    // The end of stdin ends it, even with a call running.
+    demo.send(&json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": { "name": "slow_report" } }));
+    drop(demo.input.take());
+    assert_eq!(demo.child.wait().unwrap().code(), Some(0));
+}

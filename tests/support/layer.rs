@@ -1,0 +1,142 @@
+//! The tasks layer around a scripted service.
+
+use std::convert::Infallible;
+use std::future::Ready;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use raincheck::clock::SystemClock;
+use raincheck::config::{Durability, StoreConfig, ToolPolicy};
+use raincheck::jobs::Jobs;
+use raincheck::policy::Policies;
+use raincheck::protocol::{Call, Outcome, Reply, ReplySender};
+use raincheck::runner::{Bounds, Linger, Runner};
+use raincheck::store::{Opened, Store};
+use raincheck::tasks::{TasksLayer, TasksService};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tower::{Layer, Service, ServiceExt};
+
+use super::calls::{call, call_of, shown};
+
+/// The longest a test waits for anything before it fails.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The tasks layer around a service whose replies the test gives.
+pub struct Proxy {
+    pub service: TasksService<Scripted>,
+    pub store: Store,
+    pub runner: Runner,
+    pub runs: Jobs,
+    /// The calls that reached the service, with the way to answer each.
+    pub sent: mpsc::UnboundedReceiver<(Call, ReplySender)>,
+    _folder: TempDir,
+}
+
+/// Hands every call to the test.
+#[derive(Clone)]
+pub struct Scripted(mpsc::UnboundedSender<(Call, ReplySender)>);
+
+impl Service<Call> for Scripted {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Ready<Result<Reply, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        let (sender, reply) = Reply::channel();
+        let _ = self.0.send((call, sender));
+        std::future::ready(Ok(reply))
+    }
+}
+
+/// How a store for tests is set up.
+pub fn store_config(path: &Path) -> StoreConfig {
+    StoreConfig {
+        path: path.to_owned(),
+        durability: Durability::Process,
+        cache_bytes: 16 << 20,
+        min_free_bytes: Some(0),
+        max_tasks: 100_000,
+    }
+}
+
+impl Proxy {
+    pub fn new(policy: ToolPolicy) -> Self {
+        Self::bounded(policy, Bounds { running: 100, waiting: 100 })
+    }
+
+    pub fn bounded(policy: ToolPolicy, bounds: Bounds) -> Self {
+        Self::built(policy, bounds, Linger::AtMost(Duration::from_millis(50)))
+    }
+
+    /// With slots that stay taken that long after a stop.
+    pub fn lingering(policy: ToolPolicy, linger: Linger) -> Self {
+        Self::built(policy, Bounds { running: 100, waiting: 100 }, linger)
+    }
+
+    fn built(policy: ToolPolicy, bounds: Bounds, linger: Linger) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = Jobs::new();
+        let config = store_config(&folder.path().join("store"));
+        let Opened { store, .. } = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
+        let runner = Runner::new(store.clone(), runs.clone(), bounds);
+        let (sender, sent) = mpsc::unbounded_channel();
+        let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy));
+        let service = layer.linger(linger).layer(Scripted(sender));
+        Self { service, store, runner, runs, sent, _folder: folder }
+    }
+
+    /// Sends a call and gives its reply back at once.
+    pub async fn send(&self, call: Call) -> Reply {
+        self.service.clone().oneshot(call).await.unwrap()
+    }
+
+    /// Sends a call and waits for its outcome.
+    pub async fn ask(&self, call: Call) -> Outcome {
+        let reply = self.send(call).await;
+        timeout(PATIENCE, reply.outcome()).await.expect("no outcome")
+    }
+
+    /// Sends a call and waits for what it says on the wire.
+    pub async fn value(&self, call: Call) -> Value {
+        shown(self.ask(call).await)
+    }
+
+    /// The next call that reaches the service.
+    pub async fn next_sent(&mut self) -> (Call, ReplySender) {
+        timeout(PATIENCE, self.sent.recv()).await.expect("nothing was sent").unwrap()
+    }
+
+    /// Ann's `tasks/get`.
+    pub async fn get(&self, id: &str) -> Value {
+        self.value(call("tasks/get", json!({ "taskId": id }))).await
+    }
+
+    /// What somebody else is told of the task.
+    pub async fn asked_by(&self, who: &str, method: &str, id: &str) -> Value {
+        let params = json!({ "taskId": id, "inputResponses": {} });
+        self.value(call_of(who, true, method, params)).await
+    }
+
+    /// Polls Ann's task until it has ended.
+    pub async fn ended(&self, id: &str) -> Value {
+        let polling = async {
+            loop {
+                let task = self.get(id).await;
+                if task["status"] != "working" {
+                    return task;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, polling).await.expect("the task does not end")
+    }
+}

@@ -1,0 +1,11 @@
+//! The HTTP upstream against scripted servers: what the field has seen, each with its right outcome.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
+
+mod answers;
+mod client;
+mod eras;
+#[path = "../support/http_server.rs"]
+mod http_server;
+mod sessions;
+mod stopping;
+mod streams;

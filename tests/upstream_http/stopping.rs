@@ -1,0 +1,221 @@
+//! Cancelling and leaving, in both eras, and the end of the proxy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use raincheck::config::{ForwardCancel, Limits, ServerConfig, UpstreamEra};
+use raincheck::protocol::{Event, Reason, Reply};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::client::{Client, all, client, client_with, config};
+use crate::http_server::{PATIENCE, Server};
+
+fn client_of(server: &Server, change: impl FnOnce(&mut ServerConfig)) -> Client {
+    let mut config = config(server);
+    change(&mut config);
+    client_with(config, &Limits::default())
+}
+
+/// A legacy server whose tool `slow` answers once it was cancelled, `deaf` never does.
+async fn slow() -> Server {
+    let told = Arc::new(Notify::new());
+    Server::legacy(move |seen, mut wire| {
+        let told = Arc::clone(&told);
+        async move {
+            match (seen.method(), seen.tool()) {
+                ("notifications/cancelled", _) => {
+                    told.notify_one();
+                    wire.status("202 Accepted").await
+                }
+                (_, "quick") => wire.json(&seen.says("quick")).await,
+                (_, tool) => {
+                    wire.events().await;
+                    wire.event(&seen.progress(1)).await;
+                    if tool == "deaf" {
+                        wire.closed().await;
+                    } else {
+                        told.notified().await;
+                        let id = seen.id();
+                        wire.event(&format!(
+                            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":0,"message":"Request cancelled"}}}}"#
+                        ))
+                        .await;
+                    }
+                    wire
+                }
+            }
+        }
+    })
+    .await
+}
+
+async fn running(client: &Client, tool: &str) -> Reply {
+    let mut reply = client.tool(tool).await;
+    let first = tokio::time::timeout(PATIENCE, reply.next()).await.unwrap();
+    assert!(matches!(first, Some(Event::Progress(_))), "{first:?}");
+    reply
+}
+
+#[tokio::test]
+async fn a_cancelled_call_is_told_to_a_legacy_server_and_its_answer_still_counts() {
+    let server = slow().await;
+    let client = client(&server);
+    let reply = running(&client, "slow").await;
+    reply.cancel();
+    assert_eq!(all(reply).await.error().message(), "Request cancelled");
+    let told = server.saw(|seen| seen.is("notifications/cancelled")).await;
+    assert_eq!(told.body["params"]["requestId"], *server.seen_of("tools/call")[0].id());
+    assert_eq!(told.header("mcp-session-id"), Some("session-1"));
+    // Answered, so the session is used again.
+    client.call("quick").await.says("quick");
+    assert_eq!(server.seen_of("initialize").len(), 1);
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_has_a_legacy_server_told() {
+    let server = slow().await;
+    let client = client(&server);
+    drop(running(&client, "slow").await);
+    server.saw(|seen| seen.is("notifications/cancelled")).await;
+}
+
+#[tokio::test]
+async fn a_cancel_without_an_answer_ends_after_the_grace_and_the_session_rests_till_then() {
+    let server = slow().await;
+    let client = client_of(&server, |config| config.cancel_grace = Duration::from_millis(300));
+    let reply = running(&client, "deaf").await;
+    reply.cancel();
+    server.saw(|seen| seen.is("notifications/cancelled")).await;
+    client.call("quick").await.says("quick");
+    assert_eq!(all(reply).await.failure().reason, Reason::OutcomeUnknown);
+    let sessions: Vec<_> =
+        server.seen_of("tools/call").iter().map(|seen| seen.header("mcp-session-id").unwrap().to_owned()).collect();
+    assert_eq!(sessions, ["session-1", "session-2"]);
+    // The first one has nothing left to do.
+    assert_eq!(server.saw(|seen| seen.verb == "DELETE").await.header("mcp-session-id"), Some("session-1"));
+}
+
+#[tokio::test]
+async fn a_resting_session_is_used_where_there_is_no_room_for_another() {
+    let server = slow().await;
+    let client = client_of(&server, |config| config.max_sessions = 1);
+    let reply = running(&client, "deaf").await;
+    reply.cancel();
+    server.saw(|seen| seen.is("notifications/cancelled")).await;
+    client.call("quick").await.says("quick");
+    assert_eq!(server.seen_of("initialize").len(), 1);
+}
+
+#[tokio::test]
+async fn a_cancel_that_is_not_forwarded_is_not_sent() {
+    let server = slow().await;
+    let client = client_of(&server, |config| {
+        config.cancel = ForwardCancel::Never;
+        config.cancel_grace = Duration::from_millis(50);
+    });
+    let reply = running(&client, "deaf").await;
+    reply.cancel();
+    assert_eq!(all(reply).await.failure().reason, Reason::OutcomeUnknown);
+    client.call("quick").await.says("quick");
+    assert!(server.seen_of("notifications/cancelled").is_empty());
+}
+
+#[tokio::test]
+async fn a_server_known_to_run_on_is_told_and_its_call_is_kept_to_its_end() {
+    let gate = Arc::new(Notify::new());
+    let shared = Arc::clone(&gate);
+    let server = Server::legacy(move |seen, mut wire| {
+        let gate = Arc::clone(&shared);
+        async move {
+            if seen.is("notifications/cancelled") {
+                return wire.status("202 Accepted").await;
+            }
+            wire.events().await;
+            wire.event(&seen.progress(1)).await;
+            gate.notified().await;
+            wire.event(&seen.says("ran on")).await;
+            wire
+        }
+    })
+    .await;
+    let client = client_of(&server, |config| {
+        config.cancel = ForwardCancel::Ignored;
+        config.cancel_grace = Duration::ZERO;
+    });
+    let reply = running(&client, "t").await;
+    reply.cancel();
+    server.saw(|seen| seen.is("notifications/cancelled")).await;
+    gate.notify_one();
+    all(reply).await.says("ran on");
+}
+
+#[tokio::test]
+async fn a_modern_call_is_cancelled_by_closing_its_response() {
+    for leave in [true, false] {
+        let closed = Arc::new(Notify::new());
+        let shared = Arc::clone(&closed);
+        let server = Server::start(move |seen, mut wire| {
+            let closed = Arc::clone(&shared);
+            async move {
+                wire.events().await;
+                wire.event(&seen.progress(1)).await;
+                wire.closed().await;
+                closed.notify_one();
+                wire
+            }
+        })
+        .await;
+        let client = client_of(&server, |config| config.era = UpstreamEra::Modern);
+        let reply = running(&client, "t").await;
+        if leave {
+            drop(reply);
+        } else {
+            reply.cancel();
+            assert_eq!(all(reply).await.failure().reason, Reason::OutcomeUnknown);
+        }
+        tokio::time::timeout(PATIENCE, closed.notified()).await.expect("the response was not closed");
+        assert_eq!(server.seen().len(), 1, "nothing else is sent");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_while_connecting_is_never_sent() {
+    let gate = Arc::new(Notify::new());
+    let shared = Arc::clone(&gate);
+    let server = Server::start(move |seen, wire| {
+        let gate = Arc::clone(&shared);
+        async move {
+            match seen.method() {
+                "initialize" => {
+                    gate.notified().await;
+                    wire.initialize(&seen, "s").await
+                }
+                "notifications/initialized" => wire.status("202 Accepted").await,
+                _ => wire.json(&seen.result(&json!({}))).await,
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    let reply = client.tool("t").await;
+    server.saw(|seen| seen.is("initialize")).await;
+    reply.cancel();
+    assert_eq!(all(reply).await.failure().reason, Reason::NotStarted);
+    gate.notify_one();
+    server.saw(|seen| seen.is("notifications/initialized")).await;
+    client.list().await;
+    assert!(server.seen_of("tools/call").is_empty());
+}
+
+#[tokio::test]
+async fn closing_ends_running_calls_and_refuses_new_ones() {
+    let server = slow().await;
+    let client = client(&server);
+    let reply = running(&client, "deaf").await;
+    client.close().await;
+    assert_eq!(all(reply).await.failure().reason, Reason::OutcomeUnknown);
+    assert_eq!(client.call("quick").await.failure().reason, Reason::Stopping);
+    assert_eq!(server.saw(|seen| seen.verb == "DELETE").await.header("mcp-session-id"), Some("session-1"));
+    assert_eq!(client.jobs.running(), 0);
+}

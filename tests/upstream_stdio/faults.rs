@@ -1,0 +1,178 @@
+//! What goes wrong, and what callers are told.
+
+use raincheck::protocol::{Reason, Retry};
+
+use super::*;
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_named_with_what_to_do() {
+    for guard in [guard(), GuardProgram::none()] {
+        let dir = TempDir::new().unwrap();
+        let mut config = config("plain", &dir);
+        config.transport =
+            Transport::Stdio { command: vec!["no-such-program-here".to_owned()], env: [].into(), cwd: None };
+        let upstream = Upstream::with_guard(Arc::new(config), &Limits::default(), &Jobs::new(), guard);
+        let bench = Bench { upstream, dir };
+        let failure = failure(bench.call("echo", json!({}))).await;
+        assert_eq!((failure.reason, failure.retry), (Reason::NotStarted, Retry::Yes));
+        for part in ["scripted", "`no-such-program-here`", "`command`", "PATH"] {
+            assert!(failure.message.contains(part), "{}", failure.message);
+        }
+        bench.upstream.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_there_is_named() {
+    let bench = Bench::with("plain", Limits::default(), |config| {
+        let Transport::Stdio { cwd, .. } = &mut config.transport else { panic!() };
+        *cwd = Some("/no/such/directory".into());
+    });
+    let failure = failure(bench.call("echo", json!({}))).await;
+    assert_eq!(failure.reason, Reason::NotStarted);
+    assert!(failure.message.contains("/no/such/directory"), "{}", failure.message);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_ends_at_its_start_is_left_alone_for_longer_and_longer() {
+    let bench = Bench::new("exit=3");
+    let first = failure(bench.call("echo", json!({}))).await;
+    assert_eq!(first.reason, Reason::NotStarted);
+    assert!(first.message.contains("exit code 3"), "{}", first.message);
+    let refused = loop {
+        let failure = failure(bench.call("echo", json!({}))).await;
+        assert_eq!(failure.reason, Reason::NotStarted);
+        if let Retry::After(wait) = failure.retry {
+            break wait;
+        }
+    };
+    assert!(refused > Duration::from_secs(2));
+    // 100 ms, 200, 400, 800, 1600: each of these is waited for; the sixth wait is longer than a call's patience.
+    assert_eq!(bench.ledger("start"), 6);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn a_server_of_an_unknown_revision_is_refused_by_name() {
+    let bench = Bench::new("version=2099-01-01");
+    let failure = failure(bench.call("echo", json!({}))).await;
+    assert_eq!(failure.reason, Reason::NotStarted);
+    assert!(failure.message.contains("2099-01-01"), "{}", failure.message);
+    assert_eq!(bench.ledger("echo"), 0);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_shake_hands_is_given_up_in_time() {
+    let bench = Bench::with("mute", Limits::default(), |config| config.connect_timeout = Duration::from_millis(300));
+    let failure = failure(bench.call("echo", json!({}))).await;
+    assert_eq!(failure.reason, Reason::NotStarted);
+    assert!(failure.message.contains("connect_timeout"), "{}", failure.message);
+    bench.noted("eof", 1).await;
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn calls_of_a_server_that_dies_end_as_outcome_unknown_and_the_next_one_starts_it_anew() {
+    let bench = Bench::new("plain");
+    let before = pid(&bench, "ann").await;
+    let held = bench.call("hold", json!({}));
+    bench.noted("hold", 1).await;
+    let died = failure(bench.call("die", json!({}))).await;
+    assert_eq!((died.reason, died.retry), (Reason::OutcomeUnknown, Retry::Unknown));
+    assert!(died.message.contains("exit code 3"), "{}", died.message);
+    assert_eq!(failure(held).await.reason, Reason::OutcomeUnknown);
+    assert_ne!(pid(&bench, "ann").await, before);
+    assert_eq!(bench.ledger("die"), 1);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn the_last_answer_of_a_server_that_dies_is_delivered() {
+    for _ in 0..5 {
+        let bench = Bench::new("plain");
+        assert_eq!(result(bench.call("answer-and-die", json!({}))).await, json!({ "last": true }));
+        bench.upstream.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_that_kills_the_server_loses_its_other_calls_and_nothing_more() {
+    let bench = Bench::new("dies-of-cancel");
+    let other = bench.call("hold", json!({}));
+    let cancelled = bench.call("hold", json!({}));
+    bench.noted("hold", 2).await;
+    cancelled.cancel();
+    assert_eq!(failure(other).await.reason, Reason::OutcomeUnknown);
+    assert_eq!(failure(cancelled).await.reason, Reason::OutcomeUnknown);
+    assert_eq!(result(bench.call("echo", json!({ "n": 1 }))).await["arguments"]["n"], 1);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn with_cancel_never_a_server_that_dies_of_cancels_survives_one() {
+    let bench = Bench::with("dies-of-cancel", Limits::default(), |config| config.cancel = ForwardCancel::Never);
+    let other = bench.call("hold", json!({ "n": 1 }));
+    let abandoned = bench.call("hold", json!({}));
+    let cancelled = bench.call("hold", json!({ "n": 2 }));
+    bench.noted("hold", 3).await;
+    cancelled.cancel();
+    drop(abandoned);
+    result(bench.call("release", json!({}))).await;
+    assert_eq!(result(other).await, json!({ "n": 1 }));
+    assert_eq!(result(cancelled).await, json!({ "n": 2 }));
+    assert_eq!((bench.ledger("cancelled"), bench.ledger("start")), (0, 1));
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_abandoned_is_cancelled_at_the_server() {
+    let bench = Bench::new("plain");
+    let reply = bench.call("hold", json!({}));
+    bench.noted("hold", 1).await;
+    drop(reply);
+    bench.noted("cancelled", 1).await;
+    // The late answer goes nowhere and hurts nobody.
+    result(bench.call("release", json!({}))).await;
+    assert_eq!(bench.ledger("start"), 1);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn one_process_too_many_is_refused_with_the_name_of_the_setting() {
+    let bench = Bench::with("plain", Limits::default(), |config| config.max_sessions = 1);
+    pid(&bench, "ann").await;
+    let refused = failure(bench.call_as("bo", "echo", json!({}))).await;
+    assert_eq!(refused.reason, Reason::Busy);
+    assert!(refused.message.contains("max_sessions"), "{}", refused.message);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn discover_is_answered_though_the_server_is_silent_and_from_its_handshake_once_it_has_spoken() {
+    let mute = Bench::new("mute");
+    let asked = std::time::Instant::now();
+    let answer = result(mute.send("ann", Method::Discover, json!({}))).await;
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    assert_eq!(answer["capabilities"], json!({ "tools": {} }));
+    mute.upstream.close().await;
+
+    let bench = Bench::new("plain");
+    result(bench.call("echo", json!({}))).await;
+    let answer = result(bench.send("bo", Method::Discover, json!({}))).await;
+    assert_eq!(answer["supportedVersions"], json!(["2026-07-28"]));
+    assert_eq!(answer["capabilities"], json!({ "tools": {} }));
+    assert_eq!(answer["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "scripted");
+    // Nothing was started for it.
+    assert_eq!(bench.ledger("start"), 1);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn a_closed_upstream_refuses_calls() {
+    let bench = Bench::new("plain");
+    result(bench.call("echo", json!({}))).await;
+    bench.upstream.close().await;
+    assert_eq!(failure(bench.call("echo", json!({}))).await.reason, Reason::Stopping);
+}

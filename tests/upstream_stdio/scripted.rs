@@ -1,0 +1,236 @@
+//! The server behind, as a child process: this test binary run again with `SCRIPT` set.
+//!
+//! The harness prints its own lines on the same output, so every test is one with noise.
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio, exit};
+
+use nix::sys::signal::{SigSet, Signal};
+use serde_json::{Value, json};
+
+/// What the child does differently, by name; `flag` or `flag=value`, split at commas.
+struct Script(HashMap<String, String>);
+
+struct Server {
+    script: Script,
+    initialized: bool,
+    handshakes: u64,
+    calls: u64,
+    held: Vec<(Value, Value)>,
+    input: std::io::Lines<std::io::StdinLock<'static>>,
+}
+
+/// The command line that runs the child.
+pub(crate) fn command() -> Vec<String> {
+    let this = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
+    [&this, "scripted::server", "--exact", "--nocapture", "--test-threads=1"].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn server() {
+    let Ok(script) = std::env::var("SCRIPT") else { return };
+    let pairs = script.split(',').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let script = Script(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
+    // The harness has begun a line.
+    println!();
+    let input = std::io::stdin().lock().lines();
+    Server { script, initialized: false, handshakes: 0, calls: 0, held: Vec::new(), input }.run();
+}
+
+impl Script {
+    fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.0.get(name).is_some_and(|is| is == value)
+    }
+}
+
+fn line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // A proxy that is gone is no reason to fail.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+}
+
+fn notify(method: &str, params: Value) {
+    line(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
+}
+
+/// Keeps the pipe at `LIFE` open: it ends when the last process that did this has.
+fn hold_life() {
+    if let Ok(path) = std::env::var("LIFE") {
+        // Nobody watches any more once the first processes have ended.
+        let mut options = std::fs::File::options();
+        if let Ok(life) = options.write(true).custom_flags(nix::libc::O_NONBLOCK).open(path) {
+            std::mem::forget(life);
+        }
+    }
+}
+
+fn note(word: &str) {
+    if let Ok(path) = std::env::var("LEDGER") {
+        let mut ledger = std::fs::File::options().append(true).create(true).open(path).unwrap();
+        writeln!(ledger, "{word}").unwrap();
+    }
+}
+
+impl Server {
+    fn run(&mut self) {
+        note("start");
+        if self.script.has("exit") {
+            exit(self.script.0["exit"].parse().unwrap());
+        }
+        hold_life();
+        if self.script.has("wrapper") {
+            self.wrap();
+        }
+        if self.script.has("stubborn") {
+            let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+            signals.thread_block().unwrap();
+        }
+        if self.script.has("banner") {
+            line("Server started\n\u{1b}[32mready\u{1b}[0m\n{\"level\":\"info\"}\nnull\n42\n");
+        }
+        if self.script.has("chatty") {
+            eprint!("{}", "a line of no interest\n".repeat(50_000));
+        }
+        while let Some(Ok(text)) = self.input.next() {
+            let message: Value = serde_json::from_str(&text).unwrap();
+            self.take_in(&message);
+        }
+        note("eof");
+        if self.script.has("stubborn") {
+            loop {
+                std::thread::park();
+            }
+        }
+        exit(0);
+    }
+
+    /// As npx does: the real server is a child, and signals are not passed on.
+    fn wrap(&self) -> ! {
+        let script = self.script.0.keys().filter(|name| *name != "wrapper").cloned().collect::<Vec<_>>().join(",");
+        let mut command = Command::new(&command()[0]);
+        command.args(&command_arguments()).env("SCRIPT", script).stdin(Stdio::inherit());
+        let mut child = command.spawn().unwrap();
+        let _ = child.wait();
+        exit(0)
+    }
+
+    fn take_in(&mut self, message: &Value) {
+        let id = message["id"].clone();
+        match message["method"].as_str().unwrap_or("") {
+            "initialize" if self.script.has("modern") => self.refuse(&id, -32601),
+            "initialize" if self.script.has("mute") => {}
+            "initialize" => {
+                self.handshakes += 1;
+                let version = self.script.0.get("version").map_or("2025-11-25", String::as_str);
+                let result = json!({
+                    "protocolVersion": version, "capabilities": { "tools": {}, "tasks": {} },
+                    "serverInfo": { "name": "scripted", "version": "1" },
+                });
+                self.answer(&id, &result);
+            }
+            "notifications/initialized" => self.initialized = true,
+            "notifications/cancelled" => {
+                note("cancelled");
+                if self.script.has("dies-of-cancel") {
+                    exit(7);
+                }
+            }
+            "server/discover" if self.script.has("modern") => self.answer(
+                &id,
+                &json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} }, "resultType": "complete" }),
+            ),
+            "server/discover" if self.script.has("silent-to-discover") => {}
+            "tools/call" if self.initialized || self.script.has("modern") => self.call(&id, &message["params"]),
+            _ if id.is_null() => {}
+            _ => self.refuse(&id, -32601),
+        }
+    }
+
+    fn refuse(&self, id: &Value, code: i64) {
+        line(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "no" } }).to_string());
+    }
+
+    fn answer(&self, id: &Value, result: &Value) {
+        let id = match id {
+            id if self.script.is("ids", "string") => json!(id.to_string()),
+            _ if self.script.is("ids", "zero") => json!(0),
+            _ if self.script.is("ids", "null") => Value::Null,
+            id => id.clone(),
+        };
+        // The order of the TypeScript SDK.
+        line(&format!(r#"{{"result":{result},"jsonrpc":"2.0","id":{id}}}"#));
+    }
+
+    fn call(&mut self, id: &Value, params: &Value) {
+        self.calls += 1;
+        let (name, arguments) = (params["name"].as_str().unwrap(), params["arguments"].clone());
+        note(name);
+        match name {
+            "echo" => self.answer(id, &json!({ "arguments": arguments, "meta": params["_meta"] })),
+            "who" => {
+                let pid = std::process::id();
+                self.answer(id, &json!({ "pid": pid, "handshakes": self.handshakes, "calls": self.calls }));
+            }
+            "hold" => self.held.push((id.clone(), arguments)),
+            "release" => {
+                for (id, arguments) in std::mem::take(&mut self.held).into_iter().rev() {
+                    self.answer(&id, &arguments);
+                }
+                self.answer(id, &json!({}));
+            }
+            "die" => exit(3),
+            "answer-and-die" => {
+                self.answer(id, &json!({ "last": true }));
+                exit(3);
+            }
+            "ask" => self.ask(id),
+            "big" => {
+                let text = "x".repeat(arguments["bytes"].as_u64().unwrap().try_into().unwrap());
+                self.answer(id, &json!({ "text": text }));
+            }
+            "separators" => {
+                line(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"t\":\"left\u{2028}right\"}}}}"))
+            }
+            "late-progress" => {
+                self.answer(id, &json!({}));
+                for token in [id.clone(), id.clone(), json!("ghost")] {
+                    notify("notifications/progress", json!({ "progressToken": token, "progress": 9 }));
+                }
+            }
+            "progress" => {
+                notify(
+                    "notifications/progress",
+                    json!({ "progressToken": params["_meta"]["progressToken"], "progress": 1, "total": 2 }),
+                );
+                self.answer(id, &json!({}));
+            }
+            "deaf" => loop {
+                std::thread::park();
+            },
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Asks the client while the call waits, as servers that hold their tool lock do.
+    fn ask(&mut self, id: &Value) {
+        let mut answers = Vec::new();
+        for (own, method) in ["ping", "roots/list", "made/up"].into_iter().enumerate() {
+            line(&json!({ "jsonrpc": "2.0", "id": own, "method": method }).to_string());
+            let answer: Value = serde_json::from_str(&self.input.next().unwrap().unwrap()).unwrap();
+            assert_eq!(answer["id"], own);
+            answers.push(answer);
+        }
+        let codes: Vec<_> = answers.iter().map(|answer| answer["error"]["code"].clone()).collect();
+        self.answer(id, &json!({ "ping": answers[0]["result"], "codes": codes }));
+    }
+}
+
+fn command_arguments() -> Vec<String> {
+    command().split_off(1)
+}
