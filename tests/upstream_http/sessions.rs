@@ -330,6 +330,10 @@ async fn callers_share_no_session_and_no_credentials() {
     assert_eq!(sessions.iter().collect::<HashSet<_>>().len(), 6);
     assert_eq!(sessions[3], sessions[4]);
     assert_eq!(sessions[..7], sessions[7..]);
+    // What belongs to no call goes out with the newest token.
+    client.close().await;
+    let ended = server.saw(|seen| seen.verb == "DELETE" && seen.header("mcp-session-id") == Some(&sessions[3])).await;
+    assert_eq!(ended.header("authorization"), Some("Bearer ann-2"));
     // Whatever goes out on a session carries a token of that session's caller only.
     for seen in server.seen() {
         let Some(session) = seen.header("mcp-session-id") else { continue };
