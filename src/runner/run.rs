@@ -185,6 +185,8 @@ impl Run {
     async fn attend(&self, mut seat: Seat, owner: Owner, mut running: Running, permits: Permits) {
         let store = &self.shared.store;
         let (started, deadline) = (store.clock().now(), Instant::now() + self.plan.timeout);
+        // What was reported before the promotion is where the task is.
+        let mut progress = None;
         loop {
             tokio::select! {
                 biased;
@@ -193,11 +195,17 @@ impl Run {
                         seat.end(outcome).await;
                         return;
                     }
-                    event => seat.pass(event, store.clock().now()),
+                    event => {
+                        let now = store.clock().now();
+                        if let (Event::Progress(reported), Seat::Held(_)) = (&event, &seat) {
+                            progress = Some((reported.clone(), now));
+                        }
+                        seat.pass(event, now);
+                    }
                 },
                 wish = seat.wish() => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        let phase = Phase::Running { progress: None };
+                        let phase = Phase::Running { progress: progress.clone() };
                         self.promote(held, owner, State::Running { started }, phase).await
                     }
                     (Wish::Promote | Wish::Stop, seat) => {
