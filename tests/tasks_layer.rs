@@ -13,7 +13,7 @@ use support::calls::{call, call_of, shown, text};
 use support::layer::{PATIENCE, Proxy};
 use tokio::time::timeout;
 
-const SLOW: Duration = Duration::from_secs(3600);
+const SLOW: Duration = Duration::from_hours(1);
 
 fn policy(mode: Mode) -> ToolPolicy {
     ToolPolicy { mode, after: SLOW, ..ToolPolicy::default() }
@@ -251,6 +251,16 @@ async fn a_run_ends_at_its_hard_limit_with_a_reason() {
     assert_eq!(task["error"]["data"]["reason"], "timeout");
     assert_eq!(task["_meta"]["dev.raincheck/reason"], "timeout");
     assert!(task["error"]["code"].as_i64().unwrap() > -32000);
+    assert!(sender.is_cancelled());
+}
+
+#[tokio::test]
+async fn other_methods_are_passed_on_and_bounded_too() {
+    let mut proxy = Proxy::new(ToolPolicy { timeout: Duration::from_millis(20), ..policy(Mode::Task) });
+    let reply = proxy.send(call("resources/read", json!({ "uri": "file:///x" }))).await;
+    let (_, sender) = proxy.next_sent().await;
+    let outcome = timeout(PATIENCE, reply.outcome()).await.expect("a silent server is waited for");
+    assert_eq!(shown(outcome)["failed"], "timeout");
     assert!(sender.is_cancelled());
 }
 

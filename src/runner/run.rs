@@ -281,7 +281,7 @@ fn timed_out(limit: Duration) -> Failure {
     Failure::new(
         Reason::Timeout,
         format!(
-            "the tool did not finish within {limit} (timeout) and was told to stop; \
+            "the server did not finish within {limit} (timeout) and was told to stop; \
              it may have done part of its work, check before calling it again"
         ),
         Retry::Unknown,
