@@ -27,7 +27,7 @@ pub(super) struct ServerInfo {
     /// Its capabilities, as it spelled them; `{}` if it sent none.
     pub(super) capabilities: Json,
     /// Its name and version, as it spelled them.
-    pub(super) server_info: Option<Json>,
+    pub(super) identity: Option<Json>,
     /// What it says of its use, a string.
     pub(super) instructions: Option<Json>,
 }
@@ -85,7 +85,7 @@ impl ServerInfo {
             era: ServerEra::Legacy,
             protocol_version: version,
             capabilities: part("capabilities").filter(Json::is_object).unwrap_or_else(empty),
-            server_info: part("serverInfo").filter(Json::is_object),
+            identity: part("serverInfo").filter(Json::is_object),
             instructions: part("instructions").filter(is_string),
         })
     }
@@ -105,7 +105,7 @@ impl ServerInfo {
             era: ServerEra::Modern,
             protocol_version: MODERN.to_owned(),
             capabilities: part("capabilities").filter(Json::is_object).unwrap_or_else(empty),
-            server_info: server_info.filter(Json::is_object),
+            identity: server_info.filter(Json::is_object),
             instructions: part("instructions").filter(is_string),
         })
     }
@@ -114,7 +114,7 @@ impl ServerInfo {
     /// server's own notion of tasks is dropped from it: the tasks layer says what we do.
     pub(super) fn discover_result(&self) -> Json {
         let capabilities = without_tasks(&self.capabilities);
-        discover_result(&capabilities, self.instructions.as_ref(), self.server_info.as_ref())
+        discover_result(&capabilities, self.instructions.as_ref(), self.identity.as_ref())
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
                          "_meta":{"io.modelcontextprotocol/serverInfo":{"name":"m"}}}"#;
         let info = ServerInfo::of_discover(answer(modern)).unwrap();
         assert_eq!(info.era, ServerEra::Modern);
-        assert_eq!(info.server_info.unwrap().as_str(), r#"{"name":"m"}"#);
+        assert_eq!(info.identity.unwrap().as_str(), r#"{"name":"m"}"#);
         let other = ServerInfo::of_discover(answer(r#"{"supportedVersions":["2099-01-01"]}"#));
         assert!(matches!(other, Err(HandshakeError::Version(_))));
     }

@@ -131,9 +131,10 @@ impl Pending {
             Named::Call(id) => {
                 let entry = table.entries.remove(&id);
                 drop(table);
-                match entry {
-                    Some(entry) => entry.settle(outcome),
-                    None => tracing::debug!(id, "an answer came late and was dropped"),
+                if let Some(entry) = entry {
+                    entry.settle(outcome);
+                } else {
+                    tracing::debug!(id, "an answer came late and was dropped");
                 }
             }
             Named::Nobody => match table.only_sent() {
@@ -170,14 +171,6 @@ impl Pending {
         let only = table.only_sent().and_then(|id| table.entries.get(&id));
         if let Some(Entry::Sent(waiter)) = only {
             waiter.sender.event(Event::Log(params));
-        }
-    }
-
-    /// Ends one call with an outcome that did not come as a message of its own.
-    pub(super) fn settle(&self, id: u64, outcome: Outcome) {
-        let entry = self.table().entries.remove(&id);
-        if let Some(entry) = entry {
-            entry.settle(outcome);
         }
     }
 
@@ -254,6 +247,7 @@ impl Pending {
     }
 
     /// How many calls wait for an answer, or to be sent.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.table().entries.values().filter(|entry| !matches!(entry, Entry::Abandoned)).count()
     }

@@ -119,7 +119,7 @@ async fn a_log_line_goes_to_the_only_call_that_runs() {
     let (_, _two) = sent(&pending);
     pending.log(json(r#"{"level":"debug"}"#));
     assert!(matches!(one.next().await, Some(Event::Log(_))));
-    pending.settle(1, outcome("{}"));
+    pending.answer(Some(&json("1")), outcome("{}"));
     assert!(matches!(one.next().await, Some(Event::Done(_))));
 }
 

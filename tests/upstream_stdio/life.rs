@@ -91,17 +91,17 @@ async fn kill_proxy(signal: Signal, script: &str) {
     let ended = life.ended();
     let mut proxy = tokio::process::Command::new(std::env::current_exe().unwrap());
     proxy.args(["life::proxy", "--exact", "--nocapture"]).env("PROXY", script).env("LIFE", life.path());
-    let mut proxy = proxy.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(proxy.stdout.take().unwrap()).lines();
+    let mut running = proxy.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(running.stdout.take().unwrap()).lines();
     let server = loop {
-        let line = lines.next_line().await.unwrap().unwrap();
-        if let Some(server) = line.strip_prefix("server ") {
+        let told = output.next_line().await.unwrap().unwrap();
+        if let Some(server) = told.strip_prefix("server ") {
             break Pid::from_raw(server.parse().unwrap());
         }
     };
     assert!(kill(server, None).is_ok());
-    kill(Pid::from_raw(proxy.id().unwrap().try_into().unwrap()), signal).unwrap();
-    proxy.wait().await.unwrap();
+    kill(Pid::from_raw(running.id().unwrap().try_into().unwrap()), signal).unwrap();
+    running.wait().await.unwrap();
     tokio::time::timeout(Duration::from_secs(10), ended).await.expect("a process is left").unwrap();
 }
 

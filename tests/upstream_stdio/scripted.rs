@@ -114,7 +114,7 @@ impl Server {
     fn wrap(&self) -> ! {
         let script = self.script.0.keys().filter(|name| *name != "wrapper").cloned().collect::<Vec<_>>().join(",");
         let mut command = Command::new(&command()[0]);
-        command.args(&command_arguments()).env("SCRIPT", script).stdin(Stdio::inherit());
+        command.args(command_arguments()).env("SCRIPT", script).stdin(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let _ = child.wait();
         exit(0)
@@ -123,7 +123,7 @@ impl Server {
     fn take_in(&mut self, message: &Value) {
         let id = message["id"].clone();
         match message["method"].as_str().unwrap_or("") {
-            "initialize" if self.script.has("modern") => self.refuse(&id, -32601),
+            "initialize" if self.script.has("modern") => Self::refuse(&id, -32601),
             "initialize" if self.script.has("mute") => {}
             "initialize" => {
                 self.handshakes += 1;
@@ -148,11 +148,11 @@ impl Server {
             "server/discover" if self.script.has("silent-to-discover") => {}
             "tools/call" if self.initialized || self.script.has("modern") => self.call(&id, &message["params"]),
             _ if id.is_null() => {}
-            _ => self.refuse(&id, -32601),
+            _ => Self::refuse(&id, -32601),
         }
     }
 
-    fn refuse(&self, id: &Value, code: i64) {
+    fn refuse(id: &Value, code: i64) {
         line(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "no" } }).to_string());
     }
 
@@ -195,7 +195,7 @@ impl Server {
                 self.answer(id, &json!({ "text": text }));
             }
             "separators" => {
-                line(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"t\":\"left\u{2028}right\"}}}}"))
+                line(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"t\":\"left\u{2028}right\"}}}}"));
             }
             "late-progress" => {
                 self.answer(id, &json!({}));

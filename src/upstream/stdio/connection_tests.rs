@@ -5,6 +5,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::config::{Limits, ServerConfig, Transport, UpstreamEra};
+use crate::jobs::Jobs;
 use crate::protocol::{Caller, Credentials, Event, Method, Params, Principal};
 use crate::upstream::handshake::LastSeen;
 
@@ -71,7 +72,7 @@ fn send(connection: &Connection, params: &str) -> Reply {
 }
 
 async fn outcome_of(reply: Reply) -> String {
-    match timeout(Duration::from_secs(60), reply.outcome()).await.expect("the call hangs") {
+    match timeout(Duration::from_mins(1), reply.outcome()).await.expect("the call hangs") {
         Outcome::Result(json) => json.as_str().to_owned(),
         Outcome::Error(error) => error.raw().as_str().to_owned(),
         Outcome::Failed(failure) => format!("{:?}", failure.reason),

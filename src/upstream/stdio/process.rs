@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
@@ -34,8 +34,10 @@ pub(super) struct Process {
 const AFTER_EOF: Duration = Duration::from_secs(2);
 /// How long its group may take to end after SIGTERM. The guard kills the group a little earlier.
 const AFTER_TERM: Duration = Duration::from_millis(3500);
-/// How long it may take until all that an ended process wrote is read, or until a process whose output ended
-/// ends itself.
+/// How long it may take until all that an ended process wrote is taken in.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a process whose output has ended may take to end itself, before its calls are ended without saying how
+/// it did.
 const REST: Duration = Duration::from_millis(300);
 
 impl Process {
@@ -123,34 +125,37 @@ impl Life {
             () = process.closing.cancelled() => {}
         }
         process.connection.hang_up();
-        self.settle_calls().await;
-        self.tear_down().await;
+        let patience = Instant::now() + AFTER_EOF;
+        self.settle_calls(patience).await;
+        self.tear_down(patience).await;
         tracing::debug!(server = %self.server, process = self.group.as_raw(), "{}", self.how());
     }
 
     /// Ends the calls: soon if nothing more can come, else when the process had its time to answer them.
-    async fn settle_calls(&mut self) {
+    async fn settle_calls(&mut self, patience: Instant) {
         let process = self.process.clone();
         if process.exit().is_some() {
             // What it wrote last is still on its way.
-            let _ = timeout(REST, process.connection.read_to_end()).await;
+            let _ = timeout(LAST_WORDS, process.connection.read_to_end()).await;
         } else if process.was_told() {
             tokio::select! {
-                ended = timeout(AFTER_EOF, self.child.wait()) => if let Ok(ended) = ended { self.ended(ended) },
+                ended = timeout_at(patience, self.child.wait()) => if let Ok(ended) = ended {
+                    self.ended(ended);
+                    let _ = timeout(LAST_WORDS, process.connection.read_to_end()).await;
+                },
                 () = process.connection.read_to_end() => {}
             }
-            let _ = timeout(REST, process.connection.read_to_end()).await;
         } else if let Ok(ended) = timeout(REST, self.child.wait()).await {
             self.ended(ended);
-            let _ = timeout(REST, process.connection.read_to_end()).await;
+            let _ = timeout(LAST_WORDS, process.connection.read_to_end()).await;
         }
         process.connection.end(&self.how());
     }
 
     /// Ends what still runs.
-    async fn tear_down(&mut self) {
+    async fn tear_down(&mut self, patience: Instant) {
         if self.process.exit().is_none()
-            && let Ok(ended) = timeout(AFTER_EOF, self.child.wait()).await
+            && let Ok(ended) = timeout_at(patience, self.child.wait()).await
         {
             self.ended(ended);
         }

@@ -65,8 +65,15 @@ const KEPT: usize = 32;
 impl Scan {
     /// Reads on.
     pub(super) fn feed(&mut self, chunk: &[u8]) {
-        for byte in chunk {
+        let mut rest = chunk;
+        while let Some((byte, behind)) = rest.split_first() {
             self.step(*byte);
+            rest = behind;
+            // Long lines are long because of their strings, whose inside does not matter.
+            if self.place == Place::InString && !self.escaped && !(self.at_id && self.depth == 1) {
+                let inside = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+                rest = rest.get(inside..).unwrap_or_default();
+            }
         }
     }
 
