@@ -405,3 +405,23 @@ async fn discover_says_that_there_are_tasks() {
     let capabilities = json!({ "tools": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
     assert_eq!(asking.await.unwrap()["capabilities"], capabilities);
 }
+
+#[tokio::test]
+async fn what_is_no_tool_call_is_given_up_after_the_timeout() {
+    let mut proxy = Proxy::new(ToolPolicy { timeout: Duration::from_millis(20), ..policy(Mode::Auto) });
+    let reply = proxy.send(call("tools/list", json!({}))).await;
+    let (_, mut sender) = proxy.next_sent().await;
+    let Outcome::Failed(late) = timeout(PATIENCE, reply.outcome()).await.expect("it waits for ever") else { panic!() };
+    assert_eq!(late.reason, raincheck::protocol::Reason::Timeout);
+    timeout(PATIENCE, sender.abandoned()).await.expect("the server is not told");
+}
+
+#[tokio::test]
+async fn a_task_of_the_servers_own_is_no_handle_of_ours() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let reply = proxy.send(call("tools/call", export())).await;
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(Outcome::Result(text(r#"{"resultType": "task","taskId":"theirs","status":"working"}"#)));
+    let Outcome::Failed(failure) = reply.outcome().await else { panic!("their handle went out") };
+    assert_eq!(failure.reason, raincheck::protocol::Reason::BadAnswer);
+}

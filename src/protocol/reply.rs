@@ -1,9 +1,12 @@
 //! What comes back from a call: a short stream of events that ends in one outcome.
 
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::error::RpcError;
@@ -74,6 +77,14 @@ struct OpenReply {
     /// The outcome, while events that came before it are still to be taken.
     ended: Option<Outcome>,
     cancel: CancellationToken,
+    limit: Option<Box<Limit>>,
+}
+
+/// When a reply ends without its server, and how.
+#[derive(Debug)]
+struct Limit {
+    end: Pin<Box<Sleep>>,
+    failure: Option<Failure>,
 }
 
 /// The end of a [`Reply`] that the server's side holds. Dropping it without an outcome ends the call
@@ -99,7 +110,8 @@ impl Reply {
         let (events, events_out) = mpsc::channel(WAITING_EVENTS);
         let (outcome, outcome_out) = oneshot::channel();
         let cancel = CancellationToken::new();
-        let open = OpenReply { events: events_out, outcome: outcome_out, ended: None, cancel: cancel.clone() };
+        let open =
+            OpenReply { events: events_out, outcome: outcome_out, ended: None, cancel: cancel.clone(), limit: None };
         (ReplySender { events, outcome, cancel }, Self(Source::Open(open)))
     }
 
@@ -108,6 +120,15 @@ impl Reply {
         if let Source::Open(open) = &self.0 {
             open.cancel.cancel();
         }
+    }
+
+    /// The same reply, which abandons its call and ends as `failure` if the outcome has not come by then.
+    #[must_use]
+    pub fn within(mut self, limit: Duration, failure: Failure) -> Self {
+        if let Source::Open(open) = &mut self.0 {
+            open.limit = Some(Box::new(Limit { end: Box::pin(sleep(limit)), failure: Some(failure) }));
+        }
+        self
     }
 
     /// The next event; `None` after the outcome. Cancel safe.
@@ -145,7 +166,9 @@ impl OpenReply {
             if let Poll::Ready(Some(event)) = self.events.poll_recv(context) {
                 return Poll::Ready(Some(event));
             }
-            let outcome = std::task::ready!(std::pin::Pin::new(&mut self.outcome).poll(context));
+            let Poll::Ready(outcome) = Pin::new(&mut self.outcome).poll(context) else {
+                return self.poll_limit(context);
+            };
             let lost = || Outcome::Failed(Failure::outcome_unknown("the connection to the server ended"));
             self.ended = Some(outcome.unwrap_or_else(|_| lost()));
         }
@@ -154,6 +177,12 @@ impl OpenReply {
             Ok(event) => Poll::Ready(Some(event)),
             Err(_) => Poll::Ready(self.ended.take().map(Event::Done)),
         }
+    }
+
+    fn poll_limit(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let Some(limit) = &mut self.limit else { return Poll::Pending };
+        std::task::ready!(limit.end.as_mut().poll(context));
+        Poll::Ready(limit.failure.take().map(|failure| Event::Done(Outcome::Failed(failure))))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,7 +13,7 @@ use super::{advert, handle};
 use crate::config::{Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
 use crate::protocol::error::code;
-use crate::protocol::{Call, Method, Outcome, Reply, RpcError, TaskSupport};
+use crate::protocol::{Call, Failure, Method, Outcome, Reason, Reply, Retry, RpcError, TaskSupport};
 use crate::runner::{Linger, Plan, Promotion, Runner};
 
 /// An MCP service with tasks.
@@ -71,7 +72,10 @@ where
             }
             _ => {
                 let inner = self.inner.clone();
-                tower::ServiceExt::oneshot(inner, call).boxed()
+                let limit = self.policies.defaults().timeout;
+                let late = unanswered(limit);
+                let reply = tower::ServiceExt::oneshot(inner, call);
+                reply.map(move |reply| reply.map(|reply| reply.within(limit, late))).boxed()
             }
         }
     }
@@ -102,6 +106,16 @@ where
         let plan = self.plan(tool, policy, promotion);
         self.runner.run(self.inner.clone(), call, plan)
     }
+}
+
+/// What is no call of a tool has no run with a limit of its own, but must not wait for ever either.
+fn unanswered(limit: Duration) -> Failure {
+    let shown = humantime::format_duration(limit);
+    Failure::new(
+        Reason::Timeout,
+        format!("the server did not answer within {shown} (defaults.timeout)"),
+        Retry::Unknown,
+    )
 }
 
 /// Asks the server what it is, and adds that it has tasks.
