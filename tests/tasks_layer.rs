@@ -415,3 +415,13 @@ async fn discover_says_that_there_are_tasks() {
     let capabilities = json!({ "tools": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
     assert_eq!(asking.await.unwrap()["capabilities"], capabilities);
 }
+
+#[tokio::test]
+async fn a_task_of_the_servers_own_is_no_handle_of_ours() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let reply = proxy.send(call("tools/call", export())).await;
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(Outcome::Result(text(r#"{"resultType": "task","taskId":"theirs","status":"working"}"#)));
+    let Outcome::Failed(failure) = reply.outcome().await else { panic!("their handle went out") };
+    assert_eq!(failure.reason, raincheck::protocol::Reason::BadAnswer);
+}

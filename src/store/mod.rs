@@ -21,6 +21,7 @@ mod durability;
 mod engine;
 mod error;
 mod files;
+mod large;
 mod op;
 mod open;
 mod open_error;

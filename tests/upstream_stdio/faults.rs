@@ -88,6 +88,24 @@ async fn calls_of_a_server_that_dies_end_as_outcome_unknown_and_the_next_one_sta
     bench.upstream.close().await;
 }
 
+/// On several threads, where the end of the process is seen from several sides at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_dies_of_every_call_says_how_and_is_left_alone_for_longer_and_longer() {
+    let bench = Bench::new("plain");
+    let refused = loop {
+        let failure = failure(bench.call("die", json!({}))).await;
+        if let Retry::After(wait) = failure.retry {
+            break wait;
+        }
+        assert_eq!(failure.reason, Reason::OutcomeUnknown);
+        assert!(failure.message.contains("exit code 3"), "{}", failure.message);
+        assert!(bench.ledger("die") <= 6, "it is started again and again");
+    };
+    assert!(refused > Duration::from_secs(2));
+    assert_eq!(bench.ledger("die"), 6);
+    bench.upstream.close().await;
+}
+
 #[tokio::test]
 async fn the_last_answer_of_a_server_that_dies_is_delivered() {
     for _ in 0..5 {
