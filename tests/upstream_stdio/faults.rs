@@ -160,7 +160,9 @@ async fn a_call_that_is_abandoned_is_cancelled_at_the_server() {
 #[tokio::test]
 async fn one_process_too_many_is_refused_with_the_name_of_the_setting() {
     let bench = Bench::with("plain", Limits::default(), |config| config.max_sessions = 1);
-    pid(&bench, "ann").await;
+    // An idle process would make room.
+    let _busy = bench.call_as("ann", "hold", json!({}));
+    bench.noted("hold", 1).await;
     let refused = failure(bench.call_as("bo", "echo", json!({}))).await;
     assert_eq!(refused.reason, Reason::Busy);
     assert!(refused.message.contains("max_sessions"), "{}", refused.message);
