@@ -1,31 +1,39 @@
 //! Progress of a call, as a server reports it.
 
+use bytes::Bytes;
+
 use super::json::Json;
 
-/// One `notifications/progress`, as the server spelled it.
+/// One `notifications/progress`, as the server spelled it. It is kept as long as its task runs, so it is small and
+/// holds on to nothing of the message that it came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The number reached so far.
     pub progress: Json,
     /// The number at the end, where the server knows it.
     pub total: Option<Json>,
-    /// What the server says it is doing.
+    /// What the server says it is doing, at most [`MESSAGE`] bytes of it.
     pub message: Option<String>,
 }
+
+/// Bytes of a message that are kept.
+const MESSAGE: usize = 8 << 10;
+/// Bytes of a number that is believed to be one.
+const NUMBER: usize = 64;
 
 impl Progress {
     /// Reads the `params` of a progress notification; `None` if they are malformed.
     pub fn read(params: &Json) -> Option<Self> {
         let members = params.members().ok()?;
         let number = |name: &str| {
-            let raw = members.get(name)?;
-            serde_json::from_str::<serde_json::Number>(raw.get()).ok()?;
-            Some(Json::of(params.bytes(), raw))
+            let text = members.get(name)?.get();
+            serde_json::from_str::<serde_json::Number>(text).ok().filter(|_| text.len() <= NUMBER)?;
+            Json::parse(Bytes::copy_from_slice(text.as_bytes())).ok()
         };
         Some(Self {
             progress: number("progress")?,
             total: number("total"),
-            message: members.get("message").and_then(|raw| serde_json::from_str(raw.get()).ok()),
+            message: members.get("message").and_then(|raw| serde_json::from_str(raw.get()).ok()).map(shortened),
         })
     }
 
@@ -41,5 +49,40 @@ impl Progress {
             line.extend(message.chars().take(300));
         }
         line
+    }
+}
+
+fn shortened(mut message: String) -> String {
+    if message.len() > MESSAGE {
+        message.truncate(message.floor_char_boundary(MESSAGE));
+        message.shrink_to_fit();
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: String) -> Option<Progress> {
+        Progress::read(&Json::parse(Bytes::from(text)).unwrap())
+    }
+
+    #[test]
+    fn progress_is_small_and_lets_go_of_the_message_it_came_in() {
+        let text = Bytes::from(format!(r#"{{"progress":1.0,"total":2,"message":"{}"}}"#, "\u{e9}".repeat(1 << 20)));
+        let params = Json::parse(text.clone()).unwrap();
+        let progress = Progress::read(&params).unwrap();
+        assert_eq!((progress.progress.as_str(), progress.total.as_ref().unwrap().as_str()), ("1.0", "2"));
+        let message = progress.message.as_ref().unwrap();
+        assert!(message.len() <= MESSAGE && message.capacity() <= 2 * MESSAGE && message.ends_with('\u{e9}'));
+        drop(params);
+        assert!(text.is_unique());
+    }
+
+    #[test]
+    fn a_number_of_many_digits_is_no_progress() {
+        assert!(read(format!(r#"{{"progress":{}}}"#, "0".repeat(1))).is_some());
+        assert!(read(format!(r#"{{"progress":1.{}}}"#, "0".repeat(NUMBER))).is_none());
     }
 }

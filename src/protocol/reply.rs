@@ -88,6 +88,9 @@ pub struct ReplySender {
 /// Events that may wait in a reply that nobody reads; more are dropped.
 const WAITING_EVENTS: usize = 16;
 
+/// Bytes of a log line that is passed on: more of them wait than one reply may take memory for.
+const LOG_LINE: usize = 1 << 20;
+
 impl Reply {
     /// A reply whose outcome is known.
     pub fn ready(outcome: Outcome) -> Self {
@@ -164,9 +167,12 @@ impl Drop for OpenReply {
 }
 
 impl ReplySender {
-    /// Sends progress or a log line; dropped if the reader is behind. An outcome is sent with
+    /// Sends progress or a log line; dropped if the reader is behind, or if it is huge. An outcome is sent with
     /// [`ReplySender::done`].
     pub fn event(&self, event: Event) {
+        if matches!(&event, Event::Log(line) if line.len() > LOG_LINE) {
+            return;
+        }
         let _ = self.events.try_send(event);
     }
 
