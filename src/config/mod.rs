@@ -125,12 +125,17 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     section.finish(reader, tool::LATER);
 
     let written = root.tables(reader, "server");
-    let servers = server::read(reader, &mut root, written, owner.authenticates());
+    let mut servers = server::read(reader, &mut root, written, owner.authenticates());
     let written = root.tables(reader, "tool");
     let tools = tool::rules(reader, written, &defaults, &servers);
     root.finish(reader, &["admin", "metrics", "trace"]);
     reader.unknown_variables(OVERRIDABLE);
 
+    for server in &mut servers {
+        if let Transport::Stdio { hide, .. } = &mut server.transport {
+            *hide = reader.secret_variables();
+        }
+    }
     let config = Config { listen, store, owner, limits, log, shutdown, servers, defaults, tools };
     refuse_an_open_door(reader, &config);
     config

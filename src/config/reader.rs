@@ -18,6 +18,8 @@ pub(super) struct Reader<'a> {
     asked: BTreeSet<String>,
     /// Every variable that was asked for.
     variables: BTreeSet<String>,
+    /// Those of them that the configuration names, for secrets.
+    secrets: BTreeSet<String>,
 }
 
 /// One table.
@@ -42,7 +44,14 @@ pub(super) struct Entry<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, environment: &'a Environment) -> Self {
-        Self { text, environment, faults: Vec::new(), asked: BTreeSet::new(), variables: BTreeSet::new() }
+        Self {
+            text,
+            environment,
+            faults: Vec::new(),
+            asked: BTreeSet::new(),
+            variables: BTreeSet::new(),
+            secrets: BTreeSet::new(),
+        }
     }
 
     pub(super) fn fault(&mut self, path: impl Into<String>, line: Option<usize>, message: impl Into<String>) {
@@ -55,8 +64,14 @@ impl<'a> Reader<'a> {
 
     /// A variable that the configuration names, for a secret.
     pub(super) fn variable(&mut self, name: &str) -> Option<&'a str> {
+        self.secrets.insert(name.to_owned());
         self.variables.insert(name.to_owned());
         self.environment.variable(name)
+    }
+
+    /// The variables that hold secrets.
+    pub(super) fn secret_variables(&self) -> Vec<String> {
+        self.secrets.iter().cloned().collect()
     }
 
     /// Every key that was asked for, without the numbers of list elements.

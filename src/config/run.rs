@@ -188,6 +188,8 @@ pub enum Transport {
         env: BTreeMap<String, String>,
         /// Where it runs; `None` for our own directory.
         cwd: Option<PathBuf>,
+        /// Our own variables that it does not get: those that hold secrets of this configuration.
+        hide: Vec<String>,
     },
     /// Over Streamable HTTP.
     Http {
@@ -302,11 +304,12 @@ impl fmt::Debug for NamedToken {
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stdio { command, env, cwd } => f
+            Self::Stdio { command, env, cwd, hide } => f
                 .debug_struct("Stdio")
                 .field("program", &command.first())
                 .field("env", &env.keys())
                 .field("cwd", cwd)
+                .field("hide", hide)
                 .finish_non_exhaustive(),
             Self::Http { url, headers, forward } => f
                 .debug_struct("Http")

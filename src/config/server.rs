@@ -79,8 +79,12 @@ pub(super) fn read<'a>(
         };
         // A server that is not complete is read to its end all the same, so that all its faults show at once.
         let complete = name.is_some() && transport.is_some();
-        let transport =
-            transport.unwrap_or_else(|| Transport::Stdio { command: Vec::new(), env: BTreeMap::new(), cwd: None });
+        let transport = transport.unwrap_or_else(|| Transport::Stdio {
+            command: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+            hide: Vec::new(),
+        });
         let server = server(reader, &mut section, name.unwrap_or_default(), transport);
         section.finish(reader, LATER);
         if complete || !server.name.is_empty() {
@@ -119,7 +123,7 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
         (None, url) => Way::Url(url?),
     };
     Some(match way {
-        Way::Command(command) => Transport::Stdio { command, env, cwd },
+        Way::Command(command) => Transport::Stdio { command, env, cwd, hide: Vec::new() },
         Way::Url(url) => {
             let forward = forwarded(reader, section, forward, &headers, authenticates);
             Transport::Http { url, headers, forward }

@@ -264,8 +264,9 @@ fn secrets_come_from_variables_and_files_and_are_never_shown() {
         (&"Bearer s3cret-env".parse().unwrap(), &"s3cret-file".parse().unwrap())
     );
     assert!(forward.is_empty());
-    let Transport::Stdio { env, .. } = &config.servers[1].transport else { panic!() };
+    let Transport::Stdio { env, hide, .. } = &config.servers[1].transport else { panic!() };
     assert_eq!((env["A"].as_str(), env["B"].as_str()), ("s3cret-plain", "s3cret-file"));
+    assert_eq!(*hide, ["KEY", "RAINCHECK_OWNER_BO"]);
     assert!(!format!("{config:?} {environment:?}").contains("s3cret"));
 }
 

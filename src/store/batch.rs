@@ -7,7 +7,8 @@ use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
 use super::op::{Answer, Op, Outcome, Purged};
 use super::shared::{Hot, Shared};
-use super::{ChangeError, CommitError, Committed};
+use super::space::Room;
+use super::{ChangeError, CommitError, Committed, StoreFailed};
 use crate::clock::Timestamp;
 use crate::task::{Change, Refusal, Task, TaskId};
 
@@ -104,8 +105,10 @@ impl<'a> Batch<'a> {
     }
 
     fn create(&mut self, task: Task, record: &[u8]) -> Result<Arc<Task>, CommitError> {
-        if let Some(low) = self.shared.space.low() {
-            return Err(CommitError::LowSpace(low));
+        match self.shared.space.room() {
+            Room::Enough => {}
+            Room::Low(low) => return Err(CommitError::LowSpace(low)),
+            Room::Gone => return Err(CommitError::Failed(StoreFailed::gone())),
         }
         if self.counts.tasks >= self.shared.max_tasks {
             return Err(CommitError::Full { max: self.shared.max_tasks });

@@ -135,6 +135,11 @@ impl ChangeError {
 }
 
 impl StoreFailed {
+    /// The directory was removed or replaced under the running store.
+    pub(super) fn gone() -> Self {
+        Self::new("its directory was removed or replaced while it was open; restart Raincheck, what was in it is lost")
+    }
+
     pub(super) fn new(why: impl fmt::Display) -> Self {
         Self(why.to_string().into())
     }

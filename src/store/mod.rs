@@ -49,6 +49,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::op::{Op, Outcome};
 use self::outcome::outcome_file;
 use self::shared::{Shared, Slot};
+use self::space::Room;
 use crate::clock::SharedClock;
 use crate::config::StoreConfig;
 use crate::jobs::Jobs;
@@ -155,7 +156,11 @@ impl Store {
     pub fn health(&self) -> Health {
         let shared = &self.inner.shared;
         match &*shared.engine.read().unwrap_or_else(PoisonError::into_inner) {
-            Slot::Open(_) => shared.space.low().map_or(Health::Ready, Health::LowSpace),
+            Slot::Open(_) => match shared.space.room() {
+                Room::Enough => Health::Ready,
+                Room::Low(low) => Health::LowSpace(low),
+                Room::Gone => Health::Failed(StoreFailed::gone()),
+            },
             Slot::Failed(failed) => Health::Failed(failed.clone()),
             Slot::Closed => Health::Closed,
         }

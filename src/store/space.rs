@@ -1,5 +1,6 @@
-//! Whether there is space for new tasks.
+//! Whether there is a place for new tasks: free space, and the directory itself.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +14,20 @@ use super::LowSpace;
 pub(super) struct Space {
     path: PathBuf,
     min_free: Option<u64>,
-    last: Mutex<Option<(Instant, Option<LowSpace>)>>,
+    /// The device and number of the directory when the store was opened.
+    home: Option<(u64, u64)>,
+    last: Mutex<Option<(Instant, Room)>>,
+}
+
+/// What there is for new tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Enough.
+    Enough,
+    /// Too little free space.
+    Low(LowSpace),
+    /// The directory was removed or replaced: what is written now is gone with the process.
+    Gone,
 }
 
 /// How old an answer may be.
@@ -24,20 +38,20 @@ const LEAST: u64 = 256 << 20;
 
 impl Space {
     pub(super) fn new(path: &Path, min_free: Option<u64>) -> Self {
-        Self { path: path.to_owned(), min_free, last: Mutex::new(None) }
+        Self { path: path.to_owned(), min_free, home: identity(path), last: Mutex::new(None) }
     }
 
-    /// `None` while there is enough.
-    pub(super) fn low(&self) -> Option<LowSpace> {
+    /// What there is for new tasks.
+    pub(super) fn room(&self) -> Room {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, low)) = *last
+        if let Some((at, room)) = *last
             && at.elapsed() < FRESH
         {
-            return low;
+            return room;
         }
-        let low = self.measure();
-        *last = Some((Instant::now(), low));
-        low
+        let room = self.measure();
+        *last = Some((Instant::now(), room));
+        room
     }
 
     /// Whether there is as much as opening the database needs at the least.
@@ -45,10 +59,13 @@ impl Space {
         self.free_and_total().is_none_or(|(free, _)| free >= 4 << 20)
     }
 
-    fn measure(&self) -> Option<LowSpace> {
-        let (free, total) = self.free_and_total()?;
+    fn measure(&self) -> Room {
+        if identity(&self.path) != self.home {
+            return Room::Gone;
+        }
+        let Some((free, total)) = self.free_and_total() else { return Room::Enough };
         let needed = self.min_free.unwrap_or_else(|| LEAST.max(total / 10));
-        (free < needed).then_some(LowSpace { free, needed })
+        if free < needed { Room::Low(LowSpace { free, needed }) } else { Room::Enough }
     }
 
     /// `None` where the system does not tell; a write will.
@@ -57,4 +74,9 @@ impl Space {
         let unit = found.fragment_size();
         Some((found.blocks_available().saturating_mul(unit), found.blocks().saturating_mul(unit)))
     }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }

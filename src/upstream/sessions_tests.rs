@@ -48,7 +48,7 @@ impl Session for MockSession {
 fn server(max_sessions: usize, share: bool) -> Arc<ServerConfig> {
     Arc::new(ServerConfig {
         name: "mock".to_owned(),
-        transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None },
+        transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
         share,
         cancel: ForwardCancel::Forward,
         cancel_grace: Duration::from_secs(30),

@@ -164,6 +164,15 @@ async fn a_store_takes_no_more_tasks_than_it_may() {
 }
 
 #[tokio::test]
+async fn a_directory_that_was_removed_refuses_new_tasks() {
+    let test = TestStore::new();
+    std::fs::remove_dir_all(test.directory.path().join("store")).unwrap();
+    let error = test.store.create(test.running(Expiry::Never)).await.unwrap_err();
+    assert!(matches!(error, CommitError::Failed(_)) && error.to_string().contains("removed"), "{error}");
+    assert!(matches!(test.store.health(), Health::Failed(_)));
+}
+
+#[tokio::test]
 async fn low_space_refuses_new_tasks_but_still_lets_old_ones_end() {
     let test = TestStore::new();
     let id = test.run(Expiry::Never).await;

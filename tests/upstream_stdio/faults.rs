@@ -9,8 +9,12 @@ async fn a_command_that_is_not_there_is_named_with_what_to_do() {
     for guard in [guard(), GuardProgram::none()] {
         let dir = TempDir::new().unwrap();
         let mut config = config("plain", &dir);
-        config.transport =
-            Transport::Stdio { command: vec!["no-such-program-here".to_owned()], env: [].into(), cwd: None };
+        config.transport = Transport::Stdio {
+            command: vec!["no-such-program-here".to_owned()],
+            env: [].into(),
+            cwd: None,
+            hide: Vec::new(),
+        };
         let upstream = Upstream::with_guard(Arc::new(config), &Limits::default(), &Jobs::new(), guard);
         let bench = Bench { upstream, dir };
         let failure = failure(bench.call("echo", json!({}))).await;

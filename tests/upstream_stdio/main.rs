@@ -40,6 +40,7 @@ fn config(script: &str, dir: &TempDir) -> ServerConfig {
             command: scripted::command(),
             env: env.map(|(name, value)| (name.to_owned(), value)).into(),
             cwd: None,
+            hide: Vec::new(),
         },
         share: false,
         cancel: ForwardCancel::Forward,

@@ -29,7 +29,7 @@ impl Server {
 fn setup(cancel: ForwardCancel, message: usize) -> Setup {
     let config = ServerConfig {
         name: "mock".to_owned(),
-        transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None },
+        transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
         share: false,
         cancel,
         cancel_grace: Duration::from_secs(30),

@@ -66,10 +66,10 @@ impl Launcher {
     }
 
     fn start(&self) -> Result<Process, String> {
-        let Transport::Stdio { command, env, cwd } = &self.setup.config.transport else {
+        let Transport::Stdio { command, env, cwd, hide } = &self.setup.config.transport else {
             return Err("it is no stdio server".to_owned());
         };
-        let plan = Plan { command, env, cwd: cwd.as_deref() };
+        let plan = Plan { command, env, cwd: cwd.as_deref(), hide };
         Process::start(&self.setup, plan, &self.guard).map_err(|error| error.to_string())
     }
 

@@ -26,6 +26,8 @@ pub(super) struct Plan<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
     /// Where it runs.
     pub(super) cwd: Option<&'a Path>,
+    /// Our own variables that it does not get.
+    pub(super) hide: &'a [String],
 }
 
 /// A child process that has just been started.
@@ -98,6 +100,7 @@ pub(super) fn spawn(plan: Plan<'_>, guard: &GuardProgram) -> Result<Spawned, Spa
             (command, Some((watched, lifeline)))
         }
     };
+    plan.hide.iter().for_each(|secret| _ = command.env_remove(secret));
     command.args(arguments).envs(plan.env).process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(cwd) = plan.cwd {
@@ -134,5 +137,30 @@ impl std::error::Error for SpawnError {
             Self::Start { source, .. } => Some(source),
             Self::Empty | Self::NoDirectory(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    async fn environment(hide: &[String]) -> String {
+        let command = ["/usr/bin/env".to_owned()];
+        let plan = Plan { command: &command, env: &BTreeMap::new(), cwd: None, hide };
+        let mut spawned = spawn(plan, &GuardProgram::none()).unwrap();
+        let mut text = String::new();
+        spawned.stdout.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn a_child_gets_our_variables_but_for_those_that_hold_our_secrets() {
+        // Set by cargo for every test.
+        let name = "CARGO_PKG_NAME";
+        let holds = |text: &str| text.lines().any(|line| line.starts_with("CARGO_PKG_NAME="));
+        assert!(holds(&environment(&[]).await));
+        assert!(!holds(&environment(&[name.to_owned()]).await));
     }
 }
