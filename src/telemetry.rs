@@ -31,7 +31,7 @@ pub enum TelemetryError {
 /// program, since it may hold parts of a body.
 pub fn start(format: LogFormat, level: &str) -> Result<(), TelemetryError> {
     let directives = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
-    let filter = EnvFilter::builder().parse(directives.as_deref().unwrap_or(level)).map_err(TelemetryError::Filter)?;
+    let filter = filter(directives.as_deref().unwrap_or(level)).map_err(TelemetryError::Filter)?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).finish().try_init(),
@@ -40,6 +40,12 @@ pub fn start(format: LogFormat, level: &str) -> Result<(), TelemetryError> {
     .map_err(TelemetryError::Started)?;
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+/// sled speaks only where it is asked for by name: the store says the same in words of its own, once.
+fn filter(directives: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
+    let filter = EnvFilter::builder().parse(directives)?;
+    Ok(if directives.contains("sled") { filter } else { filter.add_directive("sled=off".parse()?) })
 }
 
 fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {

@@ -1,5 +1,6 @@
 //! `raincheck call` and `raincheck task` as a shell sees them, against a scripted server of 2026-07-28.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+#![expect(clippy::unnecessary_wraps, reason = "every script has the type `Script`")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

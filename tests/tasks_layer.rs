@@ -13,7 +13,7 @@ use support::calls::{call, call_of, shown, text};
 use support::layer::{PATIENCE, Proxy};
 use tokio::time::timeout;
 
-const SLOW: Duration = Duration::from_secs(3600);
+const SLOW: Duration = Duration::from_hours(1);
 
 fn policy(mode: Mode) -> ToolPolicy {
     ToolPolicy { mode, after: SLOW, ..ToolPolicy::default() }
@@ -255,6 +255,16 @@ async fn a_run_ends_at_its_hard_limit_with_a_reason() {
 }
 
 #[tokio::test]
+async fn other_methods_are_passed_on_and_bounded_too() {
+    let mut proxy = Proxy::new(ToolPolicy { timeout: Duration::from_millis(20), ..policy(Mode::Task) });
+    let reply = proxy.send(call("resources/read", json!({ "uri": "file:///x" }))).await;
+    let (_, sender) = proxy.next_sent().await;
+    let outcome = timeout(PATIENCE, reply.outcome()).await.expect("a silent server is waited for");
+    assert_eq!(shown(outcome)["failed"], "timeout");
+    assert!(sender.is_cancelled());
+}
+
+#[tokio::test]
 async fn a_call_that_waits_for_a_slot_is_working_and_tells_its_place() {
     let mut proxy = Proxy::new(ToolPolicy { max_running: Some(1), ..policy(Mode::Task) });
     let first = id_of(&proxy.value(call("tools/call", export())).await);
@@ -404,4 +414,14 @@ async fn discover_says_that_there_are_tasks() {
     sender.done(Outcome::Result(text(r#"{"capabilities":{"tools":{},"tasks":{}}}"#)));
     let capabilities = json!({ "tools": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
     assert_eq!(asking.await.unwrap()["capabilities"], capabilities);
+}
+
+#[tokio::test]
+async fn a_task_of_the_servers_own_is_no_handle_of_ours() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let reply = proxy.send(call("tools/call", export())).await;
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(Outcome::Result(text(r#"{"resultType": "task","taskId":"theirs","status":"working"}"#)));
+    let Outcome::Failed(failure) = reply.outcome().await else { panic!("their handle went out") };
+    assert_eq!(failure.reason, raincheck::protocol::Reason::BadAnswer);
 }

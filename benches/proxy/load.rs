@@ -70,6 +70,16 @@ impl Request {
     }
 }
 
+/// Whether a `tasks/get` is answered, here with "no such task".
+pub fn is_up(port: u16) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let request = Request::Get(Arc::new(vec!["0".repeat(36)])).build(0);
+    runtime.block_on(async {
+        let answered = async { exchange(&mut connect(port).await, request).await };
+        tokio::time::timeout(Duration::from_secs(10), answered).await.is_ok_and(|answer| answer.is_ok())
+    })
+}
+
 impl Load {
     pub fn new(port: u16, callers: usize, request: Request) -> Self {
         Self { port, callers, request }

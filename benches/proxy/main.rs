@@ -27,6 +27,9 @@ use load::{Load, Request, Summary};
 
 const RUNS: usize = 5;
 
+/// A part of the benchmark, given the seconds of one run.
+type Part = fn(f64);
+
 /// A child process that is ended with its guard.
 struct Process(Child);
 
@@ -52,7 +55,7 @@ fn free_port() -> u16 {
 }
 
 fn await_port(port: u16) {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_mins(1);
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(Instant::now() < until, "nothing listens on {port}");
         std::thread::sleep(Duration::from_millis(2));
@@ -80,11 +83,15 @@ fn raincheck(folder: &Path, server: &str, extra: &str) -> (Process, u16, Duratio
         .args(["serve", "--config"])
         .arg(&config)
         .env("RUST_LOG", "warn")
-        .stderr(Stdio::inherit())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let process = Process(child);
     await_port(port);
+    // It listens before the store is open; it is up when it answers from the store.
+    while !load::is_up(port) {
+        assert!(started.elapsed() < Duration::from_mins(1), "no answer on {port}");
+    }
     (process, port, started.elapsed())
 }
 
@@ -134,7 +141,7 @@ fn creates(seconds: f64) {
     let server = format!("command = [\"{}\", \"--role\", \"mute\", \"0\", \"0\"]", this.display());
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let alone = seed::fdatasync_rate(folder.path());
-    println!("fdatasync of 4 KiB alone{:>31.0}/s", alone);
+    println!("fdatasync of 4 KiB alone{alone:>31.0}/s");
     for callers in [1, 64] {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let (process, port, _) = raincheck(folder.path(), &server, "[defaults]\nmode = \"task\"");
@@ -160,7 +167,7 @@ fn polls(seconds: f64) {
         let (at_start, load) = (process.resident(), Load::new(port, 32, Request::Get(ids)));
         let summary = medians(&load, seconds);
         show(&format!("tasks/get, {tasks} tasks, 32 callers"), &summary, Some(process.resident()));
-        println!("  start: {:.3} s until it listens, {at_start:.1} MiB then", median(starts));
+        println!("  start: {:.3} s until it answers, {at_start:.1} MiB then", median(starts));
         p50.push(summary.p50);
     }
     println!("  p50 at 100,000 for that at 1,000: {:.2}", p50[1] / p50[0]);
@@ -174,7 +181,7 @@ fn main() {
     let seconds = std::env::var("RAINCHECK_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2.0);
     let wanted: Vec<&str> =
         arguments.iter().skip(1).map(String::as_str).filter(|name| !name.starts_with('-')).collect();
-    let parts: [(&str, fn(f64)); 3] = [("pass-through", pass_through), ("creates", creates), ("polls", polls)];
+    let parts: [(&str, Part); 3] = [("pass-through", pass_through), ("creates", creates), ("polls", polls)];
     for (name, part) in parts {
         if wanted.is_empty() || wanted.contains(&name) {
             println!("== {name}");

@@ -45,7 +45,7 @@ pub fn fill(path: &Path, tasks: usize) -> Arc<Vec<String>> {
             let batch = (0..128.min(tasks - ids.len())).map(|_| {
                 let (store, now) = (store.clone(), store.clock().now());
                 let id = TaskId::generate(now);
-                let keep = Duration::from_secs(24 * 3600);
+                let keep = Duration::from_hours(24);
                 let expiry = Expiry::Limited { ttl: keep, keep };
                 let task = Task {
                     state: State::Running { started: now },

@@ -29,7 +29,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     while let Some(cause) = source {
         let cause_text = cause.to_string();
         // Some errors repeat their cause.
-        if !text.ends_with(&cause_text) {
+        if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
         }

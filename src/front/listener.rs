@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Version;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -21,6 +22,7 @@ use tower_service::Service;
 use super::exchange::{self, Link, Shared};
 use super::refusal;
 use super::socket::{Outbox, Socket};
+use super::stall::{Answers, Watched};
 use crate::jobs::Jobs;
 use crate::protocol::{Call, Reply};
 
@@ -30,6 +32,8 @@ struct Spawner(Jobs);
 
 /// How long a client may leave written bytes unread.
 const WRITE_PATIENCE: Duration = Duration::from_mins(1);
+/// How often HTTP/2 connections are looked at for answers that are not taken.
+const LOOK: Duration = Duration::from_secs(10);
 /// Connections over the limit that are told so at the same time; more wait to be accepted.
 const REFUSED_AT_ONCE: usize = 32;
 /// How long a connection over the limit is kept to be told so.
@@ -120,16 +124,24 @@ where
     let read_timeout = shared.limits.read_timeout;
     let has_asked = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&has_asked);
-    let service = service_fn(move |request| {
+    let answers = Arc::new(Answers::default());
+    let watch = Arc::clone(&answers);
+    let service = service_fn(move |request: http::Request<_>| {
         asked.store(true, Ordering::Relaxed);
-        let (shared, link) = (Arc::clone(&shared), Arc::clone(&link));
-        async move { Ok::<_, Infallible>(exchange::respond(&shared, &link, request).await) }
+        let (shared, link, watch) = (Arc::clone(&shared), Arc::clone(&link), Arc::clone(&watch));
+        let is_http2 = request.version() == Version::HTTP_2;
+        async move {
+            let response = exchange::respond(&shared, &link, request).await;
+            let watched = |body| if is_http2 { watch.watch(body) } else { Watched::plain(body) };
+            Ok::<_, Infallible>(response.map(watched))
+        }
     });
     let builder = builder(jobs.clone(), read_timeout);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
     // Until the first bytes tell HTTP/1 from HTTP/2, no timeout of either is running.
     let mut first_request = pin!(tokio::time::sleep(read_timeout));
     let mut waiting_for_first = true;
+    let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
             biased;
@@ -141,6 +153,10 @@ where
                     tracing::debug!("a client connected and asked nothing in time");
                     return;
                 }
+            }
+            _ = look.tick() => if answers.is_stalled(WRITE_PATIENCE) {
+                tracing::debug!("a client leaves its answers unread");
+                return;
             }
         }
     }

@@ -17,6 +17,7 @@ mod refusal;
 mod running;
 mod socket;
 mod sse;
+mod stall;
 mod stream;
 
 use std::convert::Infallible;

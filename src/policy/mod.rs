@@ -38,6 +38,11 @@ impl Policies {
         Self(Arc::new(Inner { defaults: Arc::new(policy), rules: Vec::new() }))
     }
 
+    /// What holds for every tool that no rule names, and for calls of other methods.
+    pub fn defaults(&self) -> &Arc<ToolPolicy> {
+        &self.0.defaults
+    }
+
     /// The policy of the tool `name`.
     pub fn of(&self, name: &str) -> &Arc<ToolPolicy> {
         let rule = self.0.rules.iter().find(|(pattern, _)| pattern.matches(name));

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// One valid JSON value as it was spelled, without white space around it. Cloning is cheap.
@@ -28,15 +28,24 @@ pub enum JsonError {
         /// The limit, in levels of arrays and objects.
         limit: usize,
     },
+    /// More members or elements than [`MOST`], which would take many times the memory of the text.
+    TooMany,
 }
 
-/// The members of an object, in order, each value as raw text.
+/// The members of an object, in order, each value as raw text. Never more than [`MOST`].
 #[derive(Debug, Default)]
 pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// The elements of an array, each as raw text.
+/// The elements of an array, each as raw text. Never more than [`MOST`].
 #[derive(Debug, Default)]
 pub struct Elements<'a>(Vec<&'a RawValue>);
+
+/// Members of an object or elements of an array that are looked at one by one. Arguments and contents, which are
+/// not, may have any number.
+pub const MOST: usize = 1 << 16;
+
+/// What was read of an object or an array: none of it if it has more than [`MOST`] parts.
+struct Parts<T>(Option<T>);
 
 impl Json {
     /// Checks that `text` is exactly one JSON value, and keeps its bytes without copying them.
@@ -63,6 +72,12 @@ impl Json {
     pub(super) fn assume_valid(text: Bytes) -> Self {
         debug_assert!(serde_json::from_slice::<&RawValue>(&text).is_ok(), "text that is no JSON");
         Self(text)
+    }
+
+    /// The same text, as bytes that lie in the same place but keep something else alive; other bytes are not taken.
+    #[must_use]
+    pub(crate) fn carried_by(self, bytes: Bytes) -> Self {
+        if bytes.as_ptr_range() == self.0.as_ptr_range() { Self(bytes) } else { self }
     }
 
     /// The JSON text of a value of ours.
@@ -184,7 +199,8 @@ impl<'a> Elements<'a> {
 
 /// Reads the members of the object that `text` is. Nothing but the names is decoded.
 pub fn members(text: &[u8]) -> Result<Members<'_>, JsonError> {
-    let members: Members<'_> = serde_json::from_slice(text).map_err(JsonError::Syntax)?;
+    let Parts(members): Parts<Members<'_>> = serde_json::from_slice(text).map_err(JsonError::Syntax)?;
+    let members = members.ok_or(JsonError::TooMany)?;
     match members.repeated() {
         None => Ok(members),
         Some(key) => Err(JsonError::DuplicateKey(key.to_owned())),
@@ -193,7 +209,8 @@ pub fn members(text: &[u8]) -> Result<Members<'_>, JsonError> {
 
 /// Reads the elements of the array that `text` is.
 pub fn elements(text: &[u8]) -> Result<Elements<'_>, JsonError> {
-    serde_json::from_slice(text).map_err(JsonError::Syntax)
+    let Parts(elements): Parts<Elements<'_>> = serde_json::from_slice(text).map_err(JsonError::Syntax)?;
+    elements.ok_or(JsonError::TooMany)
 }
 
 /// Refuses text that is nested deeper than `limit`. Looks at brackets only, so it is cheap and
@@ -218,11 +235,11 @@ pub fn check_depth(text: &[u8], limit: usize) -> Result<(), JsonError> {
     Ok(())
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Parts<Members<'a>> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Read;
         impl<'de> Visitor<'de> for Read {
-            type Value = Members<'de>;
+            type Value = Parts<Members<'de>>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -232,19 +249,23 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                 let mut members = Vec::with_capacity(map.size_hint().unwrap_or(8));
                 while let Some((Key(key), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
                     members.push((key, value));
+                    if members.len() > MOST {
+                        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                        return Ok(Parts(None));
+                    }
                 }
-                Ok(Members(members))
+                Ok(Parts(Some(Members(members))))
             }
         }
         deserializer.deserialize_map(Read)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Parts<Elements<'a>> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Read;
         impl<'de> Visitor<'de> for Read {
-            type Value = Elements<'de>;
+            type Value = Parts<Elements<'de>>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array")
@@ -254,8 +275,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
                 let mut elements = Vec::new();
                 while let Some(element) = seq.next_element()? {
                     elements.push(element);
+                    if elements.len() > MOST {
+                        while seq.next_element::<IgnoredAny>()?.is_some() {}
+                        return Ok(Parts(None));
+                    }
                 }
-                Ok(Elements(elements))
+                Ok(Parts(Some(Elements(elements))))
             }
         }
         deserializer.deserialize_seq(Read)
@@ -293,6 +318,7 @@ impl fmt::Display for JsonError {
             Self::Syntax(_) => f.write_str("not the JSON that was expected"),
             Self::DuplicateKey(key) => write!(f, "the member \"{}\" appears twice", key.escape_debug()),
             Self::TooDeep { limit } => write!(f, "nested deeper than {limit} levels"),
+            Self::TooMany => write!(f, "more than {MOST} members or elements in one place"),
         }
     }
 }
@@ -301,7 +327,7 @@ impl std::error::Error for JsonError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Syntax(source) => Some(source),
-            Self::DuplicateKey(_) | Self::TooDeep { .. } => None,
+            Self::DuplicateKey(_) | Self::TooDeep { .. } | Self::TooMany => None,
         }
     }
 }
@@ -336,6 +362,23 @@ mod tests {
     fn depth_counts_brackets_outside_strings_only() {
         assert!(check_depth(br#"{"a":"[[[[\"[[["}"#, 1).is_ok());
         assert!(matches!(check_depth(b"[[1],[[2]]]", 2), Err(JsonError::TooDeep { limit: 2 })));
+    }
+
+    #[test]
+    fn a_crowd_of_parts_is_refused_before_it_takes_many_times_its_memory() {
+        let object = |count: usize| {
+            let members: Vec<_> = (0..count).map(|at| format!("\"{at}\":0")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        assert_eq!(members(object(MOST).as_bytes()).unwrap().len(), MOST);
+        assert!(matches!(members(object(MOST + 1).as_bytes()), Err(JsonError::TooMany)));
+        let array = |count: usize| format!("[{}]", vec!["0"; count].join(","));
+        assert_eq!(elements(array(MOST).as_bytes()).unwrap().iter().count(), MOST);
+        assert!(matches!(elements(array(MOST + 1).as_bytes()), Err(JsonError::TooMany)));
+        let broken = array(MOST + 1).replace(']', "");
+        assert!(matches!(elements(broken.as_bytes()), Err(JsonError::Syntax(_))));
+        let arguments = Json::parse(Bytes::from(format!("{{\"arguments\":{}}}", array(MOST + 1)))).unwrap();
+        assert!(arguments.member("arguments").is_some());
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Runner {
             return Reply::ready(Outcome::Failed(stopping()));
         }
         let (sender, reply) = Reply::channel();
-        let run = Run::new(Arc::clone(&self.0), plan);
+        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone());
         self.0.jobs.spawn("run a call", run.drive(inner, call, sender));
         reply
     }

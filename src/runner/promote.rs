@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{Handle, Outcome, ReplySender};
 use crate::store::CommitError;
-use crate::task::{Expiry, Owner, State, Task, TaskId};
+use crate::task::{Expiry, State, Task, TaskId};
 
 /// How long a held call waits until its promotion is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -21,8 +21,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 impl Run {
     /// Makes a task of a call that is held. If the store cannot take it, the call stays held and the
     /// promotion is tried again: an error here would cause the second run that Raincheck exists to prevent.
-    pub(super) async fn promote(&self, held: Held, owner: Owner, state: State, phase: Phase) -> Seat {
-        match self.make_task(held.sender, owner, state, phase).await {
+    pub(super) async fn promote(&self, held: Held, state: State, phase: Phase) -> Seat {
+        match self.make_task(held.sender, state, phase).await {
             Ok(task) => Seat::Task(task),
             Err((sender, error)) => {
                 tracing::warn!(tool = self.plan.tool, %error, "a slow call could not be made a task; its caller is held");
@@ -35,12 +35,11 @@ impl Run {
     pub(super) async fn make_task(
         &self,
         sender: ReplySender,
-        owner: Owner,
         state: State,
         phase: Phase,
     ) -> Result<Owned, (ReplySender, CommitError)> {
         let shared = &self.shared;
-        let task = self.record(owner, state, shared.store.clock().now());
+        let task = self.record(state, shared.store.clock().now());
         let id = task.id;
         let live = shared.live.add(id, phase);
         let committed = match shared.store.create(task).await {
@@ -58,8 +57,8 @@ impl Run {
         Ok(Owned { settler, live, delivery: HandleDelivery::Under(delivered) })
     }
 
-    fn record(&self, owner: Owner, state: State, now: Timestamp) -> Task {
-        let plan = &self.plan;
+    fn record(&self, state: State, now: Timestamp) -> Task {
+        let (plan, owner) = (&self.plan, self.shared.store.owner(&self.principal));
         let expiry = match plan.keep {
             None => Expiry::Never,
             Some(keep) => {

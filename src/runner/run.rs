@@ -12,8 +12,8 @@ use super::live::Phase;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
 use super::{Linger, Plan, Promotion, Shared, stopping};
-use crate::protocol::{Call, Event, Failure, Outcome, Reason, Reply, ReplySender, Retry};
-use crate::task::{Owner, State};
+use crate::protocol::{Call, Event, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
+use crate::task::State;
 
 /// How long a result may still win after a stop.
 const STOP_GRACE: Duration = Duration::from_secs(1);
@@ -25,6 +25,8 @@ const START_AGAIN: Duration = Duration::from_millis(100);
 pub(super) struct Run {
     pub(super) shared: Arc<Shared>,
     pub(super) plan: Plan,
+    /// Who called. The owner is made of it only if the call becomes a task.
+    pub(super) principal: Principal,
 }
 
 /// How a wait for a slot ended.
@@ -43,8 +45,8 @@ struct Permits {
 }
 
 impl Run {
-    pub(super) fn new(shared: Arc<Shared>, plan: Plan) -> Self {
-        Self { shared, plan }
+    pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal) -> Self {
+        Self { shared, plan, principal }
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
@@ -53,38 +55,37 @@ impl Run {
         S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
         S::Future: Send,
     {
-        let owner = self.shared.store.owner(&call.caller.principal);
         let promote_at = match self.plan.promotion {
             Promotion::Never | Promotion::AtOnce => None,
             Promotion::After(after) => Some(call.arrived + after),
         };
         let seat = Seat::Held(Held { sender, promote_at });
-        let Turn::Mine(seat, permits) = self.turn(seat, owner, call.arrived).await else { return };
-        let Some(seat) = self.begin(seat, owner).await else { return };
-        self.attend(seat, owner, Running::send(inner, call), permits).await;
+        let Turn::Mine(seat, permits) = self.turn(seat, call.arrived).await else { return };
+        let Some(seat) = self.begin(seat).await else { return };
+        self.attend(seat, Running::send(inner, call), permits).await;
     }
 
     /// Waits for the slots.
-    async fn turn(&self, seat: Seat, owner: Owner, arrived: Instant) -> Turn {
+    async fn turn(&self, seat: Seat, arrived: Instant) -> Turn {
         let until = arrived + self.plan.queue_timeout;
         let (seat, tool) = match self.plan.max_running {
             None => (seat, Permit::unlimited()),
             Some(slots) => {
                 let gate = self.shared.gates.of_tool(&self.plan.server, &self.plan.tool, slots);
-                match self.wait(seat, owner, gate.enter(), until).await {
+                match self.wait(seat, gate.enter(), until).await {
                     Some(turn) => turn,
                     None => return Turn::Over,
                 }
             }
         };
-        match self.wait(seat, owner, self.shared.common.enter(), until).await {
+        match self.wait(seat, self.shared.common.enter(), until).await {
             Some((seat, common)) => Turn::Mine(seat, Permits { _tool: tool, _common: common }),
             None => Turn::Over,
         }
     }
 
     /// Waits at one gate. A call that is to be a task at once becomes one here if it has to wait.
-    async fn wait(&self, seat: Seat, owner: Owner, entry: Entry, until: Instant) -> Option<(Seat, Permit)> {
+    async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permit)> {
         let mut ticket = match entry {
             Entry::Free(permit) => return Some((seat, permit)),
             Entry::Wait(ticket) => ticket,
@@ -94,7 +95,7 @@ impl Run {
             return None;
         };
         let mut seat = match (seat, self.plan.promotion) {
-            (Seat::Held(held), Promotion::AtOnce) => self.queue(held, owner, &ticket).await?,
+            (Seat::Held(held), Promotion::AtOnce) => self.queue(held, &ticket).await?,
             (seat, _) => seat,
         };
         loop {
@@ -107,7 +108,7 @@ impl Run {
                 permit = &mut ticket => return Some((seat, permit)),
                 wish = seat.wish() => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        self.promote(held, owner, State::Queued, queued_at(&ticket)).await
+                        self.promote(held, State::Queued, queued_at(&ticket)).await
                     }
                     (Wish::Promote | Wish::Stop, seat) => {
                         seat.stopped().await;
@@ -123,8 +124,8 @@ impl Run {
     }
 
     /// Makes a queued task of a call that is to be one at once; `None` if it was refused.
-    async fn queue(&self, held: Held, owner: Owner, ticket: &Ticket) -> Option<Seat> {
-        match self.make_task(held.sender, owner, State::Queued, queued_at(ticket)).await {
+    async fn queue(&self, held: Held, ticket: &Ticket) -> Option<Seat> {
+        match self.make_task(held.sender, State::Queued, queued_at(ticket)).await {
             Ok(task) => Some(Seat::Task(task)),
             Err((sender, error)) => {
                 sender.done(Outcome::Failed(error.to_failure()));
@@ -134,11 +135,11 @@ impl Run {
     }
 
     /// Makes sure that the record says Running before the first byte goes to the server.
-    async fn begin(&self, seat: Seat, owner: Owner) -> Option<Seat> {
+    async fn begin(&self, seat: Seat) -> Option<Seat> {
         match (seat, self.plan.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 let state = State::Running { started: self.shared.store.clock().now() };
-                match self.make_task(held.sender, owner, state, Phase::Running { progress: None }).await {
+                match self.make_task(held.sender, state, Phase::Running { progress: None }).await {
                     Ok(task) => Some(Seat::Task(task)),
                     Err((sender, error)) => {
                         sender.done(Outcome::Failed(error.to_failure()));
@@ -182,9 +183,11 @@ impl Run {
     }
 
     /// Listens to the server and to the seat until the run has ended.
-    async fn attend(&self, mut seat: Seat, owner: Owner, mut running: Running, permits: Permits) {
+    async fn attend(&self, mut seat: Seat, mut running: Running, permits: Permits) {
         let store = &self.shared.store;
         let (started, deadline) = (store.clock().now(), Instant::now() + self.plan.timeout);
+        // What was reported before the promotion is where the task is.
+        let mut progress = None;
         loop {
             tokio::select! {
                 biased;
@@ -193,12 +196,18 @@ impl Run {
                         seat.end(outcome).await;
                         return;
                     }
-                    event => seat.pass(event, store.clock().now()),
+                    event => {
+                        let now = store.clock().now();
+                        if let (Event::Progress(reported), Seat::Held(_)) = (&event, &seat) {
+                            progress = Some((reported.clone(), now));
+                        }
+                        seat.pass(event, now);
+                    }
                 },
                 wish = seat.wish() => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        let phase = Phase::Running { progress: None };
-                        self.promote(held, owner, State::Running { started }, phase).await
+                        let phase = Phase::Running { progress: progress.clone() };
+                        self.promote(held, State::Running { started }, phase).await
                     }
                     (Wish::Promote | Wish::Stop, seat) => {
                         self.stop(seat, &mut running).await;
@@ -273,7 +282,7 @@ fn timed_out(limit: Duration) -> Failure {
     Failure::new(
         Reason::Timeout,
         format!(
-            "the tool did not finish within {limit} (timeout) and was told to stop; \
+            "the server did not finish within {limit} (timeout) and was told to stop; \
              it may have done part of its work, check before calling it again"
         ),
         Retry::Unknown,

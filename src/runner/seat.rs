@@ -102,7 +102,7 @@ impl Seat {
     /// Hands over how the run ended.
     pub(super) async fn end(self, outcome: Outcome) {
         match self {
-            Self::Held(held) => held.sender.done(outcome),
+            Self::Held(held) => held.sender.done(passed_on(outcome)),
             Self::Task(owned) => owned.settler.settle(ending(outcome)).await,
         }
     }
@@ -113,6 +113,24 @@ impl Seat {
             Self::Held(_) => {}
             Self::Task(owned) => owned.settler.settle(Ending::Cancelled).await,
         }
+    }
+}
+
+/// A server that answers with a task of its own was not asked for one, and nobody could reach it: its handle must not
+/// be taken for one of ours.
+fn passed_on(outcome: Outcome) -> Outcome {
+    let is_handle = |result: &Json| {
+        let kind = b"\"task\"";
+        // The search is far cheaper than reading every result once more.
+        memchr::memmem::find(result.bytes(), kind).is_some()
+            && result.member("resultType").is_some_and(|it| it.bytes().as_ref() == kind)
+    };
+    match outcome {
+        Outcome::Result(result) if is_handle(&result) => {
+            let message = "the server answered with a task of its own, which it was not asked for; the tool may run";
+            Outcome::Failed(Failure::new(Reason::BadAnswer, message, Retry::Unknown))
+        }
+        other => other,
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::open_error::{Damage, NotAStore, OpenCause};
 
@@ -42,6 +43,9 @@ pub(super) enum MarkerState {
 const MARKER: &str = "raincheck.store";
 const LOCK: &str = "lock";
 const DATABASE: &str = "db";
+
+/// How long a lock may outlive its process.
+const INHERITED: Duration = Duration::from_millis(500);
 
 impl Directory {
     /// Makes the directory if it is not there, refuses what is no store of ours, and takes the lock.
@@ -201,9 +205,21 @@ fn parse_marker(text: &str) -> Result<Marker, OpenCause> {
     Ok(Marker { state, commits: number()?, bytes: number()? })
 }
 
+/// Tries for a while: a process that was killed while it started a child leaves its locks to that child until that
+/// has become its own program.
+fn try_lock(file: &File) -> Result<(), TryLockError> {
+    let until = Instant::now() + INHERITED;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(INHERITED / 20),
+            tried => return tried,
+        }
+    }
+}
+
 fn take_lock(path: &Path) -> Result<File, OpenCause> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    match file.try_lock() {
+    match try_lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();

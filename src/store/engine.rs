@@ -274,6 +274,10 @@ impl From<BadRecord> for EngineError {
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Sled(sled::Error::Corruption { .. }) => f.write_str("a part of the database is not what was written"),
+            // sled hands the same error out again as debug text.
+            Self::Sled(sled::Error::Io(error)) if error.raw_os_error().is_none() => error.kind().fmt(f),
+            Self::Sled(sled::Error::Io(error)) => error.fmt(f),
             // sled's own text has no line breaks and names no content.
             Self::Sled(error) => error.fmt(f),
             Self::Record(error) => error.fmt(f),

@@ -72,6 +72,8 @@ pub enum ReadError {
     Damaged,
     /// The file of a large outcome cannot be read.
     Io(io::Error),
+    /// Too many large outcomes are being read; there was no room for another one in time.
+    Busy,
     /// The store failed; it opens itself again when it can.
     Failed(StoreFailed),
     /// The store was closed.
@@ -209,6 +211,7 @@ impl fmt::Display for ReadError {
             Self::NoOutcome => f.write_str("the task has no stored outcome"),
             Self::Damaged => f.write_str("the stored text is damaged; check the disk"),
             Self::Io(_) => f.write_str("the file of a stored outcome cannot be read"),
+            Self::Busy => f.write_str("too many large results are being read; try again later"),
             Self::Failed(failed) => failed.fmt(f),
             Self::Closed => f.write_str("the task store is closed"),
         }
@@ -219,7 +222,7 @@ impl std::error::Error for ReadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(source) => Some(source),
-            Self::NoOutcome | Self::Damaged | Self::Failed(_) | Self::Closed => None,
+            Self::NoOutcome | Self::Damaged | Self::Busy | Self::Failed(_) | Self::Closed => None,
         }
     }
 }

@@ -8,7 +8,7 @@
 //! - **Foreign, unknown and expired read alike**, at once, whether or not the record is still on the disk.
 //! - **A failed commit leaves nothing visible**, and the store opens itself again when it can.
 //!
-//! One thread writes ([`committer`]); readers ask the map of open tasks, then sled. Outcomes that are too large for
+//! One thread writes (`committer`); readers ask the map of open tasks, then sled. Outcomes that are too large for
 //! sled are files. See the modules for the rest.
 
 mod batch;
@@ -21,6 +21,7 @@ mod durability;
 mod engine;
 mod error;
 mod files;
+mod large;
 mod op;
 mod open;
 mod open_error;

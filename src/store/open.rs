@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
@@ -13,6 +14,7 @@ use super::directory::{Directory, LAYOUT, Marker, MarkerState};
 use super::durability::durable_flushes;
 use super::engine::{Engine, Writes};
 use super::files::OutcomeFiles;
+use super::large::LargeOutcomes;
 use super::op::Op;
 use super::open_error::{Damage, OpenCause};
 use super::shared::{Hot, Shared, Slot};
@@ -44,6 +46,10 @@ const WAITING: usize = 1024;
 
 /// Bytes of outcomes that are kept at hand.
 const OUTCOME_CACHE: usize = 4 << 20;
+/// Kibibytes of large outcomes that are being sent at the same time.
+const LARGE_AT_ONCE: u32 = 256 << 10;
+/// How long a read waits for that.
+const LARGE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens or creates the store. Blocks.
 pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, OpenCause> {
@@ -73,6 +79,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         engine: std::sync::RwLock::new(Slot::Open(engine)),
         hot,
         cache: OutcomeCache::new(OUTCOME_CACHE),
+        large: LargeOutcomes::new(LARGE_AT_ONCE, LARGE_PATIENCE),
         files: OutcomeFiles::new(directory.path()),
         space: Space::new(directory.path(), config.min_free_bytes),
         key: found.key,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::codec::shortened;
 use super::files::FileName;
+use super::large::LARGE;
 use super::op::Outcome;
 use super::shared::Shared;
 use super::{ChangeError, CommitError, ReadError, Store};
@@ -100,26 +101,32 @@ pub(super) async fn read(shared: &Arc<Shared>, task: &Task) -> Result<Json, Read
     if let Some(outcome) = shared.cache.get(&task.id) {
         return Ok(outcome);
     }
-    let outcome = match outcome_file(task) {
-        None => {
-            let id = task.id;
-            checked(shared.read(|engine| engine.result(&id))?.ok_or(ReadError::NoOutcome)?, stored)?
-        }
-        Some(name) => {
-            let shared = Arc::clone(shared);
-            let read = move || {
-                let text = shared.files.read(name, stored).map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => ReadError::NoOutcome,
-                    io::ErrorKind::InvalidData => ReadError::Damaged,
-                    _ => ReadError::Io(error),
-                })?;
-                checked(text, stored)
-            };
-            tokio::task::spawn_blocking(read).await.map_err(|error| ReadError::Io(io::Error::other(error)))??
-        }
+    let id = task.id;
+    let Some(name) = outcome_file(task) else {
+        let outcome = checked(shared.read(|engine| engine.result(&id))?.ok_or(ReadError::NoOutcome)?, stored)?;
+        shared.cache.put(id, &outcome);
+        return Ok(outcome);
     };
-    shared.cache.put(task.id, &outcome);
+    let load = read_file(shared, name, stored);
+    if stored.len >= LARGE {
+        return shared.large.get(id, stored.len, load).await;
+    }
+    let outcome = load.await?;
+    shared.cache.put(id, &outcome);
     Ok(outcome)
+}
+
+async fn read_file(shared: &Arc<Shared>, name: FileName, stored: Stored) -> Result<Json, ReadError> {
+    let shared = Arc::clone(shared);
+    let read = move || {
+        let text = shared.files.read(name, stored).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => ReadError::NoOutcome,
+            io::ErrorKind::InvalidData => ReadError::Damaged,
+            _ => ReadError::Io(error),
+        })?;
+        checked(text, stored)
+    };
+    tokio::task::spawn_blocking(read).await.map_err(|error| ReadError::Io(io::Error::other(error)))?
 }
 
 fn checked(text: Vec<u8>, stored: Stored) -> Result<Json, ReadError> {

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::cache::OutcomeCache;
 use super::engine::{Engine, EngineError, ExpiryKey};
 use super::files::OutcomeFiles;
+use super::large::LargeOutcomes;
 use super::space::Space;
 use super::{Committed, ReadError, StoreFailed};
 use crate::clock::{SharedClock, Timestamp};
@@ -22,6 +23,7 @@ pub(super) struct Shared {
     /// map is asked first, and again after sled.
     pub(super) hot: SharedMap<TaskId, Hot>,
     pub(super) cache: OutcomeCache,
+    pub(super) large: LargeOutcomes,
     pub(super) files: OutcomeFiles,
     pub(super) space: Space,
     pub(super) key: OwnerKey,

@@ -100,6 +100,10 @@ async fn cancel(runner: &Runner, task: &Committed<Task>) -> Outcome {
 }
 
 fn unreadable(error: &ReadError) -> Outcome {
+    if let ReadError::Busy = error {
+        let retry = Retry::After(std::time::Duration::from_secs(5));
+        return Outcome::Failed(Failure::new(Reason::Busy, error.to_string(), retry));
+    }
     tracing::error!(%error, "a task cannot be read");
     Outcome::Error(RpcError::new(code::INTERNAL, format!("Internal error: {error}")))
 }

@@ -69,10 +69,7 @@ where
                 let inner = self.inner.clone();
                 async move { Ok(Reply::ready(discover(inner, call).await)) }.boxed()
             }
-            _ => {
-                let inner = self.inner.clone();
-                tower::ServiceExt::oneshot(inner, call).boxed()
-            }
+            _ => std::future::ready(Ok(self.pass_on(call))).boxed(),
         }
     }
 }
@@ -82,6 +79,12 @@ where
     S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
+    /// Any other call is held until the server answers, but no longer than a tool would be.
+    fn pass_on(&self, call: Call) -> Reply {
+        let plan = self.plan(call.method.name(), self.policies.defaults(), Promotion::Never);
+        self.runner.run(self.inner.clone(), call, Plan { max_running: None, ..plan })
+    }
+
     fn call_tool(&self, call: Call) -> Reply {
         let Some(tool) = call.params.name() else {
             return Reply::ready(Outcome::Error(RpcError::new(

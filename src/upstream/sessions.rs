@@ -8,9 +8,10 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::outcome;
@@ -75,6 +76,8 @@ struct Inner<C: Connect> {
     server: Arc<ServerConfig>,
     slots: SharedMap<Key, Arc<Slot<C::Session>>>,
     room: Arc<Semaphore>,
+    /// Wakes the session that has been idle for longest, to make room.
+    pressed: Notify,
     jobs: Jobs,
     closing: CancellationToken,
 }
@@ -102,6 +105,9 @@ enum State<S> {
     Open(S),
     Failed(Failure),
 }
+
+/// How long a caller waits until an idle session has made room.
+const MAKING_ROOM: Duration = Duration::from_secs(1);
 
 /// One user of a slot.
 #[derive(Debug)]
@@ -138,7 +144,8 @@ impl<C: Connect> Sessions<C> {
     pub(super) fn new(server: Arc<ServerConfig>, connector: C, jobs: Jobs) -> Self {
         let room = Arc::new(Semaphore::new(server.max_sessions.min(Semaphore::MAX_PERMITS)));
         let closing = CancellationToken::new();
-        Self(Arc::new(Inner { connector, server, slots: SharedMap::default(), room, jobs, closing }))
+        let slots = SharedMap::default();
+        Self(Arc::new(Inner { connector, server, slots, room, pressed: Notify::new(), jobs, closing }))
     }
 
     /// The session of `caller`, opened first if there is none.
@@ -148,7 +155,10 @@ impl<C: Connect> Sessions<C> {
         } else {
             Key::Of(caller.principal.clone(), self.0.connector.distinction(caller))
         };
-        let visit = self.visit(&key, caller)?;
+        let visit = match self.visit(&key, caller, None)? {
+            Some(visit) => visit,
+            None => self.press(&key, caller).await?,
+        };
         let mut state = visit.0.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
         let settled = settled.map(|state| state.clone());
@@ -171,7 +181,23 @@ impl<C: Connect> Sessions<C> {
         self.0.slots.len()
     }
 
-    fn visit(&self, key: &Key, caller: &Caller) -> Result<Visit<C::Session>, Failure> {
+    /// Has an idle session closed to make room, if there is one.
+    async fn press(&self, key: &Key, caller: &Caller) -> Result<Visit<C::Session>, Failure> {
+        let server = &self.0.server;
+        let full = || outcome::too_many_sessions(&server.name, server.max_sessions);
+        self.0.pressed.notify_one();
+        let room = tokio::time::timeout(MAKING_ROOM, Arc::clone(&self.0.room).acquire_owned()).await;
+        let permit = room.map_err(|_| full())?.map_err(|_| full())?;
+        self.visit(key, caller, Some(permit))?.ok_or_else(full)
+    }
+
+    /// `None` if there is no room for another session. `permit` is the right to open one.
+    fn visit(
+        &self,
+        key: &Key,
+        caller: &Caller,
+        mut permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<Option<Visit<C::Session>>, Failure> {
         let sessions = &self.0;
         if sessions.closing.is_cancelled() {
             return Err(outcome::stopping());
@@ -181,7 +207,6 @@ impl<C: Connect> Sessions<C> {
             ended.retire();
         }
         let rests = sessions.slots.with(key, |slot| slot.is_resting()).unwrap_or(false);
-        let mut permit = None;
         if rests && let Ok(free) = Arc::clone(&sessions.room).try_acquire_owned() {
             permit = Some(free);
             if let Some(resting) = sessions.slots.remove_if(key, |slot| slot.is_resting()) {
@@ -189,12 +214,10 @@ impl<C: Connect> Sessions<C> {
             }
         }
         if let Some(visit) = sessions.slots.with(key, Slot::enter) {
-            return Ok(visit);
+            return Ok(Some(visit));
         }
         let permit = permit.or_else(|| Arc::clone(&sessions.room).try_acquire_owned().ok());
-        let Some(permit) = permit else {
-            return Err(outcome::too_many_sessions(&sessions.server.name, sessions.server.max_sessions));
-        };
+        let Some(permit) = permit else { return Ok(None) };
         let mut opened = false;
         let make = || {
             opened = true;
@@ -205,7 +228,7 @@ impl<C: Connect> Sessions<C> {
             let tenancy = Tenancy { sessions: Arc::clone(sessions), key: key.clone(), slot: Arc::clone(&visit.0) };
             sessions.jobs.spawn("session", tenancy.run(caller.clone()));
         }
-        Ok(visit)
+        Ok(Some(visit))
     }
 }
 
@@ -245,6 +268,8 @@ impl<C: Connect> Tenancy<C> {
                 // Also a visit that is over already.
                 _ = visits.changed() => continue,
                 () = tokio::time::sleep(self.sessions.server.session_idle) => {}
+                // Whoever has waited longest is woken first.
+                () = self.sessions.pressed.notified() => {}
             }
             let unused = |slot: &Arc<Slot<C::Session>>| Arc::ptr_eq(slot, &self.slot) && *slot.visits.borrow() == 0;
             if self.sessions.slots.remove_if(&self.key, unused).is_some() {

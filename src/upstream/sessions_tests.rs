@@ -166,3 +166,13 @@ async fn closing_ends_every_session_and_refuses_new_ones() {
     assert!(ann.closed.is_cancelled());
     assert_eq!(sessions.get(&caller("ann")).await.unwrap_err().reason, Reason::Stopping);
 }
+
+#[tokio::test]
+async fn an_idle_session_is_closed_to_make_room_for_another_principal() {
+    let sessions = sessions(1, false, Mock::default());
+    let ann = sessions.get(&caller("ann")).await.unwrap();
+    let closed = ann.closed.clone();
+    drop(ann);
+    assert!(sessions.get(&caller("bo")).await.is_ok());
+    closed.cancelled().await;
+}

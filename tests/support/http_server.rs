@@ -20,6 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) verb: String,
+    pub(crate) path: String,
     pub(crate) headers: HashMap<String, String>,
     /// The text of the body.
     pub(crate) text: String,
@@ -289,7 +290,8 @@ async fn read_request(stream: &mut TcpStream) -> Option<Seen> {
     };
     let head = String::from_utf8(buffer[..head_end].to_vec()).unwrap();
     let mut lines = head.split("\r\n");
-    let verb = lines.next()?.split(' ').next()?.to_owned();
+    let mut start = lines.next()?.split(' ').map(str::to_owned);
+    let (verb, path) = (start.next()?, start.next()?);
     let headers: HashMap<String, String> = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
@@ -305,5 +307,5 @@ async fn read_request(stream: &mut TcpStream) -> Option<Seen> {
     let text = String::from_utf8(body).unwrap();
     // A number that no float can hold; `text` still has it.
     let body = serde_json::from_str(&text.replace("1e400", "1")).unwrap_or(Value::Null);
-    Some(Seen { verb, headers, text, body })
+    Some(Seen { verb, path, headers, text, body })
 }

@@ -40,6 +40,9 @@ async fn many_cold_calls_share_one_handshake_and_none_overtakes_it() {
         replies.push(client.tool("t").await);
     }
     server.saw(|seen| seen.is("notifications/initialized")).await;
+    // What would overtake it would come now.
+    let overtaken = server.saw(|seen| seen.is("tools/call"));
+    assert!(tokio::time::timeout(Duration::from_millis(200), overtaken).await.is_err());
     gate.notify_one();
     for reply in replies {
         all(reply).await.says("done");
@@ -327,6 +330,10 @@ async fn callers_share_no_session_and_no_credentials() {
     assert_eq!(sessions.iter().collect::<HashSet<_>>().len(), 6);
     assert_eq!(sessions[3], sessions[4]);
     assert_eq!(sessions[..7], sessions[7..]);
+    // What belongs to no call goes out with the newest token.
+    client.close().await;
+    let ended = server.saw(|seen| seen.verb == "DELETE" && seen.header("mcp-session-id") == Some(&sessions[3])).await;
+    assert_eq!(ended.header("authorization"), Some("Bearer ann-2"));
     // Whatever goes out on a session carries a token of that session's caller only.
     for seen in server.seen() {
         let Some(session) = seen.header("mcp-session-id") else { continue };
@@ -378,4 +385,31 @@ async fn an_idle_session_is_ended() {
     assert_eq!(server.saw(|seen| seen.verb == "DELETE").await.header("mcp-session-id"), Some("session-1"));
     client.call("t").await.says("done");
     assert_eq!(server.seen_of("tools/call")[1].header("mcp-session-id"), Some("session-2"));
+}
+
+#[tokio::test]
+async fn a_redirect_within_the_origin_is_followed_and_remembered_and_no_other() {
+    let server = Server::start(|seen, wire| async move {
+        match (seen.path.as_str(), seen.method()) {
+            ("/mcp", _) => wire.respond("307 Temporary Redirect", &[("Location", "/mcp/")], "").await,
+            ("/mcp/", "initialize") => wire.initialize(&seen, "s").await,
+            ("/mcp/", "tools/call") => wire.json(&seen.says("done")).await,
+            _ => wire.status("202 Accepted").await,
+        }
+    })
+    .await;
+    let client = client(&server);
+    client.call("t").await.says("done");
+    client.call("t").await.says("done");
+    assert_eq!(server.seen().iter().filter(|seen| seen.path == "/mcp").count(), 1);
+
+    for location in ["http://127.0.0.1:1/mcp", "https://example.com/", "", "/mcp"] {
+        let server = Server::start(move |_, wire| async move {
+            wire.respond("308 Permanent Redirect", &[("Location", location)], "").await
+        })
+        .await;
+        let failure = crate::client::client(&server).call("t").await.failure().clone();
+        assert_eq!(failure.reason, Reason::NotStarted, "{location}");
+        assert!(failure.message.contains("308"), "{}", failure.message);
+    }
 }

@@ -214,6 +214,34 @@ async fn a_broken_stream_goes_on_behind_its_last_event() {
 }
 
 #[tokio::test]
+async fn a_server_that_wants_to_be_asked_at_once_again_and_again_is_asked_with_pauses() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = Server::start(move |seen, mut wire| {
+        let count = Arc::clone(&count);
+        async move {
+            match (seen.verb.as_str(), seen.method()) {
+                ("POST", "initialize") => wire.initialize(&seen, "s").await,
+                ("GET", _) if seen.header("last-event-id").is_none() => wire.status("405 Method Not Allowed").await,
+                ("POST", "tools/call") | ("GET", _) => {
+                    wire.events().await;
+                    let end = count.fetch_add(1, Ordering::Relaxed) == 5;
+                    let answer = r#"{"jsonrpc":"2.0","id":2,"result":{"right":1}}"#;
+                    let data = if end { answer } else { "" };
+                    wire.raw(format!("retry: 0\nid: a\ndata: {data}\n\n")).await;
+                    wire
+                }
+                _ => wire.status("202 Accepted").await,
+            }
+        }
+    })
+    .await;
+    let begun = Instant::now();
+    assert_eq!(client(&server).call("t").await.result(), r#"{"right":1}"#);
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(500), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn a_stream_that_cannot_be_resumed_leaves_the_outcome_unknown() {
     let server = Server::legacy(|seen, mut wire| async move {
         wire.events().await;

@@ -90,6 +90,24 @@ async fn calls_of_a_server_that_dies_end_as_outcome_unknown_and_the_next_one_sta
     bench.upstream.close().await;
 }
 
+/// On several threads, where the end of the process is seen from several sides at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_dies_of_every_call_says_how_and_is_left_alone_for_longer_and_longer() {
+    let bench = Bench::new("plain");
+    let refused = loop {
+        let failure = failure(bench.call("die", json!({}))).await;
+        if let Retry::After(wait) = failure.retry {
+            break wait;
+        }
+        assert_eq!(failure.reason, Reason::OutcomeUnknown);
+        assert!(failure.message.contains("exit code 3"), "{}", failure.message);
+        assert!(bench.ledger("die") <= 6, "it is started again and again");
+    };
+    assert!(refused > Duration::from_secs(2));
+    assert_eq!(bench.ledger("die"), 6);
+    bench.upstream.close().await;
+}
+
 #[tokio::test]
 async fn the_last_answer_of_a_server_that_dies_is_delivered() {
     for _ in 0..5 {
@@ -144,7 +162,9 @@ async fn a_call_that_is_abandoned_is_cancelled_at_the_server() {
 #[tokio::test]
 async fn one_process_too_many_is_refused_with_the_name_of_the_setting() {
     let bench = Bench::with("plain", Limits::default(), |config| config.max_sessions = 1);
-    pid(&bench, "ann").await;
+    // An idle process would make room.
+    let _busy = bench.call_as("ann", "hold", json!({}));
+    bench.noted("hold", 1).await;
     let refused = failure(bench.call_as("bo", "echo", json!({}))).await;
     assert_eq!(refused.reason, Reason::Busy);
     assert!(refused.message.contains("max_sessions"), "{}", refused.message);

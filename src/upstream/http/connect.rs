@@ -14,7 +14,7 @@ use super::events::{EventStream, Item};
 use super::failures;
 use super::ids::{self, Named};
 use super::listen;
-use super::session::{HttpSession, Parts};
+use super::session::{HttpSession, OwnHeaders, Parts};
 use crate::config::UpstreamEra;
 use crate::jobs::Jobs;
 use crate::protocol::message::MessageError;
@@ -151,8 +151,7 @@ impl HttpConnect {
             id: shaken.headers.get(SESSION_ID).cloned(),
             version,
             accept,
-            // Where principals share a session, what belongs to no call is nobody's.
-            forwarded: if self.0.share { HeaderMap::new() } else { forwarded.clone() },
+            forwarded: if self.0.share { OwnHeaders::None } else { OwnHeaders::Newest(Mutex::new(forwarded.clone())) },
             jobs: self.0.jobs.clone(),
         });
         // Nothing else may be sent before this is acknowledged: servers refuse or crash (field case 15).
@@ -215,9 +214,12 @@ impl HttpConnect {
         headers: HeaderMap,
         message: Rope,
     ) -> Result<Shaken, Refused> {
-        let mut request = self.0.endpoint.post(forwarded, accept, message);
-        request.headers_mut().extend(headers);
-        let response = self.0.endpoint.client.send(request).await;
+        let make = || {
+            let mut request = self.0.endpoint.post(forwarded, accept.clone(), message.clone());
+            request.headers_mut().extend(headers.clone());
+            request
+        };
+        let response = self.0.endpoint.send(make).await;
         // Nothing of a call was sent yet, so whatever happens here, the call was not taken.
         let not_started = |why: &str| outcome::not_started(&self.0.server, why);
         let response = response.map_err(|error| {

@@ -1,23 +1,24 @@
 //! One server's address, and the requests that go there: whose headers, and which of them.
 
 use std::fmt;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method as Verb, Request, Uri};
+use http::{Method as Verb, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
 use url::Url;
 
-use super::client::{HttpClient, NoClient, RopeBody};
+use super::client::{HttpClient, NoClient, RopeBody, SendError};
 use crate::protocol::{Call, Credentials, Method, Rope};
 
 /// One server, as it is reached over HTTP.
-#[derive(Clone)]
 pub(super) struct Endpoint {
-    /// Its connections.
-    pub(super) client: HttpClient,
-    uri: Uri,
+    client: HttpClient,
+    /// Where it is; another place once it has told so.
+    uri: RwLock<Uri>,
     /// Set on every request. Secret.
     fixed: HeaderMap,
     /// Headers of the caller that are passed on.
@@ -46,6 +47,9 @@ pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-pro
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(super) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+/// Redirects that are followed for one request.
+const REDIRECTS: usize = 3;
 
 /// Headers that belong to one connection or one body, or that are ours to set: never copied from a caller.
 const NEVER_FORWARDED: [&str; 18] = [
@@ -95,13 +99,47 @@ impl Endpoint {
         bare.set_fragment(None);
         let uri = bare.as_str().parse().map_err(EndpointError::Address)?;
         let forward = forward.iter().filter(|name| may_be_forwarded(name)).cloned().collect();
-        Ok(Self { client, uri, fixed, forward })
+        Ok(Self { client, uri: RwLock::new(uri), fixed, forward })
     }
 
     /// The same server over connections of a test.
     #[cfg(test)]
     pub(super) fn with_client(self, client: HttpClient) -> Self {
         Self { client, ..self }
+    }
+
+    /// Sends a request. A redirect within the same origin that keeps the request as it is (307, 308) is followed,
+    /// and remembered: Python servers redirect `/mcp` to `/mcp/`. Credentials never follow one to another origin.
+    pub(super) async fn send(&self, make: impl Fn() -> Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
+        let mut redirects = 0;
+        loop {
+            let response = self.client.send(make()).await?;
+            redirects += 1;
+            if redirects > REDIRECTS || !self.moved(&response) {
+                return Ok(response);
+            }
+        }
+    }
+
+    /// Whether the response says that the server is elsewhere in the same origin.
+    fn moved(&self, response: &Response<Incoming>) -> bool {
+        if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+            return false;
+        }
+        let Ok(here) = Url::parse(&self.uri().to_string()) else { return false };
+        let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+        let Some(there) = location.and_then(|location| here.join(location).ok()) else { return false };
+        if there.origin() != here.origin() || there == here {
+            return false;
+        }
+        let Ok(uri) = there.as_str().parse::<Uri>() else { return false };
+        tracing::info!(path = uri.path(), "a server says that it is at another path; that path is used from now on");
+        *self.uri.write().unwrap_or_else(PoisonError::into_inner) = uri;
+        true
+    }
+
+    fn uri(&self) -> Uri {
+        self.uri.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What of a caller's headers goes to this server.
@@ -139,7 +177,7 @@ impl Endpoint {
     fn request(&self, verb: Verb, forwarded: &HeaderMap, body: RopeBody) -> Request<RopeBody> {
         let mut request = Request::new(body);
         *request.method_mut() = verb;
-        *request.uri_mut() = self.uri.clone();
+        *request.uri_mut() = self.uri();
         let headers = request.headers_mut();
         headers.extend(forwarded.clone());
         for name in self.fixed.keys() {
@@ -206,7 +244,7 @@ fn percent_decoded(text: &str) -> Vec<u8> {
 /// Hides header values.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("host", &self.uri.host()).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("host", &self.uri().host()).finish_non_exhaustive()
     }
 }
 

@@ -95,7 +95,9 @@ struct Resume {
 const ATTEMPTS: u32 = 6;
 /// The wait before the first attempt, where the server names none; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// A wait that a server asks for is believed up to this.
+/// A wait that a server asks for is believed within these bounds: a server that says "at once" each time and closes
+/// again would be asked without a pause.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
 
 impl<'a> Exchange<'a> {
@@ -132,9 +134,12 @@ impl<'a> Exchange<'a> {
             Link::Session(session) => session.post(self.forwarded, message).await,
             Link::Modern(connect) => {
                 let endpoint = connect.endpoint();
-                let mut request = endpoint.post(self.forwarded, JSON_FIRST, message);
-                endpoint::mirror(request.headers_mut(), self.call);
-                endpoint.client.send(request).await
+                let make = || {
+                    let mut request = endpoint.post(self.forwarded, JSON_FIRST, message.clone());
+                    endpoint::mirror(request.headers_mut(), self.call);
+                    request
+                };
+                endpoint.send(make).await
             }
         };
         let response = match response {
@@ -318,7 +323,7 @@ impl<'a> Exchange<'a> {
             return self.lost(Failure::outcome_unknown(&attempts));
         }
         let backoff = FIRST_WAIT * 2_u32.saturating_pow(self.resume.failures);
-        let wait = self.resume.retry.map_or(backoff, |retry| retry.min(LONGEST_WAIT));
+        let wait = self.resume.retry.map_or(backoff, |retry| retry.clamp(LEAST_WAIT, LONGEST_WAIT));
         tokio::time::sleep(wait).await;
         self.resume.failures += 1;
         let response = match session.get(self.forwarded, last_id).await {

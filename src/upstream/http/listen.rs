@@ -58,7 +58,7 @@ async fn attempts(session: &HttpSession) {
 }
 
 async fn attempt(session: &HttpSession, last_id: &mut Option<HeaderValue>) -> Next {
-    let response = match session.get(session.forwarded(), last_id.clone()).await {
+    let response = match session.get(&session.forwarded(), last_id.clone()).await {
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "the listen stream could not be opened");
@@ -102,7 +102,7 @@ async fn event(session: &HttpSession, data: &Bytes) {
     let Ok(messages) = answer::messages(data, session.limits().depth) else { return };
     for message in messages {
         match message {
-            Ok(Message::Request { id, method, .. }) => session.answer(session.forwarded(), &id, &method).await,
+            Ok(Message::Request { id, method, .. }) => session.answer(&session.forwarded(), &id, &method).await,
             Ok(Message::Notification { method, params: Some(params) }) if method == "notifications/progress" => {
                 session.progress(&params);
             }

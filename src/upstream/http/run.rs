@@ -188,7 +188,7 @@ impl Runner {
         forwarded: &HeaderMap,
         sender: &mut ReplySender,
     ) -> Ended {
-        let (in_flight, elsewhere) = session.begin();
+        let (in_flight, elsewhere) = session.begin(forwarded);
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, elsewhere);

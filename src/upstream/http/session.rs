@@ -37,10 +37,18 @@ pub(super) struct Parts {
     pub(super) version: HeaderValue,
     /// The order of types that it takes.
     pub(super) accept: HeaderValue,
-    /// The headers of who opened it, for what belongs to no call. Empty where principals share it.
-    pub(super) forwarded: HeaderMap,
+    /// The headers of who opened it, for what belongs to no call.
+    pub(super) forwarded: OwnHeaders,
     /// Where its jobs run.
     pub(super) jobs: Jobs,
+}
+
+/// With which headers goes what belongs to no call.
+pub(super) enum OwnHeaders {
+    /// Principals share the session, so with none of theirs.
+    None,
+    /// With those of its one principal, the newest: tokens are renewed.
+    Newest(Mutex<HeaderMap>),
 }
 
 struct Inner {
@@ -178,8 +186,14 @@ impl HttpSession {
         unknown && self.has_id() && refusal.answers(id).is_none()
     }
 
-    /// Begins a call. Progress that comes on the listen stream comes out of the receiver.
-    pub(super) fn begin(&self) -> (InFlight, mpsc::Receiver<Progress>) {
+    /// Begins a call with these headers. Progress that comes on the listen stream comes out of the receiver.
+    pub(super) fn begin(&self, forwarded: &HeaderMap) -> (InFlight, mpsc::Receiver<Progress>) {
+        if let OwnHeaders::Newest(newest) = &self.0.parts.forwarded {
+            let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
+            if *newest != *forwarded {
+                newest.clone_from(forwarded);
+            }
+        }
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let (progress, progress_out) = mpsc::channel(WAITING_PROGRESS);
         self.0.progress.insert(id, progress);
@@ -190,8 +204,8 @@ impl HttpSession {
     /// Sends one request of a call.
     pub(super) async fn post(&self, forwarded: &HeaderMap, message: Rope) -> Result<Response<Incoming>, SendError> {
         let parts = &self.0.parts;
-        let request = parts.endpoint.post(forwarded, parts.accept.clone(), message);
-        parts.endpoint.client.send(self.mark(request)).await
+        let make = || self.mark(parts.endpoint.post(forwarded, parts.accept.clone(), message.clone()));
+        parts.endpoint.send(make).await
     }
 
     /// Opens an event stream: the one for what belongs to no call, or behind `last_id` that of a call.
@@ -200,16 +214,23 @@ impl HttpSession {
         forwarded: &HeaderMap,
         last_id: Option<HeaderValue>,
     ) -> Result<Response<Incoming>, SendError> {
-        let mut request = self.mark(self.0.parts.endpoint.get(forwarded));
-        if let Some(last_id) = last_id {
-            request.headers_mut().insert(super::endpoint::LAST_EVENT_ID, last_id);
-        }
-        self.0.parts.endpoint.client.send(request).await
+        let endpoint = &self.0.parts.endpoint;
+        let make = || {
+            let mut request = self.mark(endpoint.get(forwarded));
+            if let Some(last_id) = &last_id {
+                request.headers_mut().insert(super::endpoint::LAST_EVENT_ID, last_id.clone());
+            }
+            request
+        };
+        endpoint.send(make).await
     }
 
     /// The headers for what belongs to no call.
-    pub(super) fn forwarded(&self) -> &HeaderMap {
-        &self.0.parts.forwarded
+    pub(super) fn forwarded(&self) -> HeaderMap {
+        match &self.0.parts.forwarded {
+            OwnHeaders::None => HeaderMap::new(),
+            OwnHeaders::Newest(newest) => newest.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 
     /// Sends a notification or an answer, and waits until the server has acknowledged it. Nobody can do
@@ -320,8 +341,9 @@ impl sessions::Session for HttpSession {
         if self.trust() == Trust::Gone || !self.has_id() {
             return;
         }
-        let delete = self.mark(self.0.parts.endpoint.delete(self.forwarded()));
-        let sent = tokio::time::timeout(CLOSE, self.0.parts.endpoint.client.send(delete)).await;
+        let (endpoint, forwarded) = (&self.0.parts.endpoint, self.forwarded());
+        let delete = || self.mark(endpoint.delete(&forwarded));
+        let sent = tokio::time::timeout(CLOSE, endpoint.send(delete)).await;
         if !matches!(sent, Ok(Ok(_))) {
             tracing::debug!("a server was not told that a session has ended");
         }

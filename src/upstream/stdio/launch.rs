@@ -88,7 +88,7 @@ impl Launcher {
         self.setup.jobs.spawn("crash watch", async move {
             process.connection().over().await;
             let worked = process.connection().answers() > answers || started.elapsed() >= HEALTHY;
-            if worked || process.closing().is_cancelled() {
+            if worked || process.was_told() {
                 crashes.remove(&principal);
             } else {
                 if crashes.len() >= REMEMBERED {

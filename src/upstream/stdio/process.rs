@@ -2,6 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub(super) struct Process {
     exit: Arc<OnceLock<ExitStatus>>,
     /// To be ended.
     closing: CancellationToken,
+    /// It was closed while it still worked, so its end is no fault of its own.
+    told: Arc<AtomicBool>,
     /// Nothing is left of it.
     gone: CancellationToken,
 }
@@ -49,6 +52,7 @@ impl Process {
             tail,
             exit: Arc::default(),
             closing: CancellationToken::new(),
+            told: Arc::default(),
             gone: CancellationToken::new(),
         };
         let life = Life { process: process.clone(), child, group, lifeline, server: setup.config.name.as_str().into() };
@@ -71,6 +75,11 @@ impl Process {
         self.exit.get().copied()
     }
 
+    /// Whether it was closed before it ended by itself.
+    pub(super) fn was_told(&self) -> bool {
+        self.told.load(Ordering::Acquire)
+    }
+
     /// To be cancelled when it is to be ended.
     pub(super) fn closing(&self) -> &CancellationToken {
         &self.closing
@@ -87,6 +96,10 @@ impl Session for Process {
     }
 
     async fn close(&self) {
+        // A process that ended by itself is closed too, behind its end.
+        if !self.is_over() {
+            self.told.store(true, Ordering::Release);
+        }
         self.closing.cancel();
         self.gone.cancelled().await;
     }
@@ -124,7 +137,7 @@ impl Life {
         if process.exit().is_some() {
             // What it wrote last is still on its way.
             let _ = timeout(LAST_WORDS, process.connection.read_to_end()).await;
-        } else if process.closing.is_cancelled() {
+        } else if process.was_told() {
             tokio::select! {
                 ended = timeout_at(patience, self.child.wait()) => if let Ok(ended) = ended {
                     self.ended(ended);
@@ -176,7 +189,7 @@ impl Life {
 
     fn how(&self) -> String {
         match self.process.exit() {
-            None if self.process.closing.is_cancelled() => "the server process is being closed".to_owned(),
+            None if self.process.was_told() => "the server process is being closed".to_owned(),
             None => "the server process closed its output".to_owned(),
             Some(exit) => match (exit.code(), exit.signal()) {
                 (Some(code), _) => format!("the server process ended with exit code {code}"),

@@ -1,0 +1,292 @@
+//! kill -9 at random moments (field case 72): whatever a client saw is there, and nothing runs twice.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::seq::IteratorRandom;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::client::{Answer, Client};
+use crate::process::{Ground, Proxy};
+use crate::scripted::worked;
+use crate::upstream::Upstream;
+use crate::{bounded, eventually};
+
+/// How many rounds; another number comes from the environment.
+const ROUNDS: &str = "RAINCHECK_KILL_ROUNDS";
+
+/// Callers at the same time.
+const CALLERS: usize = 4;
+
+/// What was seen of a task, by anybody.
+#[derive(Clone, Debug)]
+struct Task {
+    n: u64,
+    bytes: usize,
+    kind: Kind,
+    seen: Seen,
+    is_cancelled: bool,
+    round: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It runs at once.
+    Runs,
+    /// It runs and never ends, so that others wait.
+    Blocks,
+    /// It waits behind such a run.
+    Waits,
+}
+
+#[derive(Clone, Debug)]
+enum Seen {
+    Open,
+    /// Everything that must not change any more.
+    Ended(String),
+}
+
+/// What is known over all rounds.
+#[derive(Default)]
+struct Book {
+    tasks: Mutex<BTreeMap<String, Task>>,
+    sent: Mutex<HashSet<u64>>,
+    next: AtomicU64,
+}
+
+/// One round, from its start to the kill.
+struct Round {
+    book: Arc<Book>,
+    number: usize,
+    replies: AtomicUsize,
+    replied: Notify,
+}
+
+/// How the tasks of all rounds ended.
+#[derive(Debug, Default)]
+struct Tally {
+    completed: usize,
+    unknown: usize,
+    not_started: usize,
+    cancelled: usize,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_a_client_saw_is_lost_when_the_proxy_is_killed_at_any_moment() {
+    let rounds = std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(30);
+    let upstream = Upstream::stdio().await;
+    let rest = "[[tool]]\nmatch = \"*\"\nmode = \"task\"\n[[tool]]\nmatch = \"queued\"\nmode = \"task\"\nmax_running = 1\n\
+                [[tool]]\nmatch = \"auto\"\nafter = \"10ms\"";
+    let ground = Ground::durable(&upstream, rest);
+    let book = Arc::new(Book::default());
+    for number in 0..rounds {
+        if number % 5 == 4 {
+            // Some end while the proxy starts, and settles what the one before left.
+            let (mut proxy, _ready) = ground.spawn();
+            tokio::time::sleep(Duration::from_millis(rand::random_range(0..150))).await;
+            proxy.kill();
+        }
+        let proxy = ground.start().await;
+        check(&book, &proxy.client(), number, 20).await;
+        run_and_kill(proxy, &book, number).await;
+    }
+    let proxy = ground.start().await;
+    check(&book, &proxy.client(), rounds, usize::MAX).await;
+    assert_eq!(proxy.stop().await, Some(0));
+    eventually("no server is left", || upstream.processes() == 0).await;
+
+    let tally = weigh(&book, &upstream.ledger());
+    println!("{rounds} rounds: {} calls sent, {tally:?}", book.sent.lock().unwrap().len());
+    assert!(tally.completed > rounds && tally.unknown > rounds && tally.not_started > rounds / 2, "{tally:?}");
+}
+
+/// Calls, polls and cancels, until the proxy is killed.
+async fn run_and_kill(mut proxy: Proxy, book: &Arc<Book>, number: usize) {
+    let round =
+        Arc::new(Round { book: Arc::clone(book), number, replies: AtomicUsize::new(0), replied: Notify::new() });
+    // This one is never answered, so those behind it wait.
+    round.call(&proxy.client(), "queued", Kind::Blocks, None, 0).await.unwrap();
+    let mut callers = Vec::new();
+    for _ in 0..CALLERS {
+        let (round, client) = (Arc::clone(&round), proxy.client());
+        callers.push(tokio::spawn(async move { while round.act(&client).await.is_ok() {} }));
+    }
+    let enough = rand::random_range(1..60);
+    bounded(async {
+        while round.replies.load(Ordering::SeqCst) < enough {
+            round.replied.notified().await;
+        }
+    })
+    .await;
+    // Not always right behind a reply.
+    tokio::time::sleep(Duration::from_micros(rand::random_range(0..3000))).await;
+    proxy.kill();
+    // What was on its way to them counts as seen.
+    for caller in callers {
+        bounded(caller).await.unwrap();
+    }
+}
+
+impl Round {
+    /// Does something; an error when the proxy is gone.
+    async fn act(&self, client: &Client) -> Result<(), String> {
+        let action = rand::random_range(0..10);
+        let ms = [0, 0, 2, 20, 5000][rand::random_range(0..5)];
+        let bytes = [10, 1000, 5000, 100_000][rand::random_range(0..4)];
+        match action {
+            0..4 => self.call(client, "work", Kind::Runs, Some(ms), bytes).await?,
+            4 => self.call(client, "auto", Kind::Runs, Some(ms), bytes).await?,
+            5 => self.call(client, "queued", Kind::Waits, Some(0), bytes).await?,
+            6..9 => self.poll(client).await?,
+            _ => self.cancel(client).await?,
+        }
+        self.replies.fetch_add(1, Ordering::SeqCst);
+        self.replied.notify_one();
+        Ok(())
+    }
+
+    async fn call(&self, client: &Client, tool: &str, kind: Kind, ms: Option<u64>, bytes: usize) -> Result<(), String> {
+        let n = self.book.next.fetch_add(1, Ordering::SeqCst);
+        self.book.sent.lock().unwrap().insert(n);
+        let arguments = json!({ "n": n, "ms": ms, "bytes": bytes });
+        let text = client.text("tools/call", &format!(r#""name":"{tool}","arguments":{arguments}"#));
+        let answer = client.try_send("tools/call", tool, text).await?;
+        let result = answer.result();
+        if result["resultType"] == "task" {
+            let task = Task { n, bytes, kind, seen: Seen::Open, is_cancelled: false, round: self.number };
+            self.book.tasks.lock().unwrap().insert(answer.task_id(), task);
+        } else {
+            assert_eq!(tool, "auto");
+            assert!(answer.raw_result().ends_with(&worked(n, bytes)[1..]), "{}", answer.message);
+        }
+        Ok(())
+    }
+
+    async fn poll(&self, client: &Client) -> Result<(), String> {
+        let Some((id, _)) = self.book.pick(self.number) else { return Ok(()) };
+        let text = client.text("tasks/get", &format!(r#""taskId":"{id}""#));
+        let answer = client.try_send("tasks/get", &id, text).await?;
+        self.book.saw(&id, &answer);
+        Ok(())
+    }
+
+    async fn cancel(&self, client: &Client) -> Result<(), String> {
+        let Some((id, task)) = self.book.pick(self.number) else { return Ok(()) };
+        if task.kind == Kind::Blocks {
+            return Ok(());
+        }
+        self.book.tasks.lock().unwrap().get_mut(&id).unwrap().is_cancelled = true;
+        let text = client.text("tasks/cancel", &format!(r#""taskId":"{id}""#));
+        let answer = client.try_send("tasks/cancel", &id, text).await?;
+        assert_eq!(answer.result(), json!({ "resultType": "complete" }));
+        Ok(())
+    }
+}
+
+impl Book {
+    /// Any task of the round.
+    fn pick(&self, round: usize) -> Option<(String, Task)> {
+        let tasks = self.tasks.lock().unwrap();
+        let of_round = tasks.iter().filter(|(_, task)| task.round == round);
+        of_round.choose(&mut rand::rng()).map(|(id, task)| (id.clone(), task.clone()))
+    }
+
+    /// Compares what is seen of a task with what was seen before, and remembers it.
+    fn saw(&self, id: &str, answer: &Answer) {
+        let status = answer.result()["status"].as_str().unwrap().to_owned();
+        let lasting = lasting(answer);
+        let mut tasks = self.tasks.lock().unwrap();
+        let task = tasks.get_mut(id).unwrap();
+        match &task.seen {
+            // The two polls may have come in another order than they were answered.
+            Seen::Ended(_) if status == "working" => {}
+            Seen::Ended(before) => assert_eq!(before, &lasting, "an end that changed: {task:?}"),
+            Seen::Open if status != "working" => task.seen = Seen::Ended(lasting),
+            Seen::Open => {}
+        }
+    }
+}
+
+/// What must stay as it is once a task has ended.
+fn lasting(answer: &Answer) -> String {
+    let mut members: BTreeMap<String, &RawValue> = serde_json::from_str(answer.raw_result()).unwrap();
+    members.remove("pollIntervalMs");
+    serde_json::to_string(&members).unwrap()
+}
+
+/// Reads every task of the round before and some older ones, after a restart: all are there and have ended.
+async fn check(book: &Book, client: &Client, round: usize, older: usize) {
+    let (last, rest): (Vec<_>, Vec<_>) =
+        book.tasks.lock().unwrap().clone().into_iter().partition(|(_, task)| task.round + 1 >= round);
+    let amount = older.min(rest.len());
+    let some = rest.into_iter().choose_multiple(&mut rand::rng(), amount);
+    for (id, task) in last.into_iter().chain(some) {
+        let answer = client.get(&id).await;
+        let shown = answer.result();
+        assert_ne!(shown["status"], "working", "it never ends: {task:?}: {shown}");
+        book.saw(&id, &answer);
+        ended_rightly(&task, &answer, &shown);
+    }
+}
+
+/// Whether a task may have ended in this way.
+fn ended_rightly(task: &Task, answer: &Answer, shown: &Value) {
+    match shown["status"].as_str().unwrap() {
+        "completed" => {
+            assert_eq!(task.kind, Kind::Runs, "{shown}");
+            assert!(answer.outcome().ends_with(&worked(task.n, task.bytes)[1..]), "changed: {task:?}");
+        }
+        "cancelled" => assert!(task.is_cancelled, "{task:?}: {shown}"),
+        "failed" => {
+            let error = &shown["error"];
+            match (task.kind, error["data"]["reason"].as_str().unwrap()) {
+                (Kind::Runs | Kind::Blocks, "outcome_unknown") => {
+                    assert_eq!(error["data"], json!({ "reason": "outcome_unknown" }));
+                    assert_eq!(shown["_meta"], json!({ "dev.raincheck/reason": "outcome_unknown" }));
+                }
+                (Kind::Waits, "not_started") => assert_eq!(error["data"]["retryable"], true, "{shown}"),
+                _ => panic!("{task:?}: {shown}"),
+            }
+        }
+        other => panic!("{other}: {shown}"),
+    }
+}
+
+/// Compares the ledger with what was sent and what became of it.
+fn weigh(book: &Book, ledger: &[String]) -> Tally {
+    let mut runs: HashMap<u64, usize> = HashMap::new();
+    for line in ledger {
+        *runs.entry(line.split(' ').nth(1).unwrap().parse().unwrap()).or_default() += 1;
+    }
+    let sent = book.sent.lock().unwrap();
+    for (n, count) in &runs {
+        assert_eq!(*count, 1, "call {n} ran {count} times");
+        assert!(sent.contains(n), "call {n} was never sent");
+    }
+    let mut tally = Tally::default();
+    for (id, task) in book.tasks.lock().unwrap().iter() {
+        let Seen::Ended(text) = &task.seen else { panic!("{id} was not looked at: {task:?}") };
+        let shown: Value = serde_json::from_str(text).unwrap();
+        let ran = runs.contains_key(&task.n);
+        match (shown["status"].as_str().unwrap(), shown["error"]["data"]["reason"].as_str()) {
+            ("completed", _) => {
+                assert!(ran, "completed without a run: {task:?}");
+                tally.completed += 1;
+            }
+            ("failed", Some("not_started")) => {
+                assert!(!ran, "it ran, but is said not to have started: {task:?}");
+                tally.not_started += 1;
+            }
+            ("failed", _) => tally.unknown += 1,
+            _ => {
+                assert!(task.kind != Kind::Waits || !ran, "it ran, though it was cancelled in the queue: {task:?}");
+                tally.cancelled += 1;
+            }
+        }
+    }
+    tally
+}

@@ -1,0 +1,212 @@
+//! The proxy as a process of its own.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use crate::client::Client;
+use crate::upstream::Upstream;
+use crate::{PATIENCE, eventually};
+
+/// A configuration and a store, for one proxy after the other.
+pub(crate) struct Ground {
+    folder: TempDir,
+    environment: Vec<(&'static str, &'static str)>,
+}
+
+/// A proxy that runs. Killed when it is dropped.
+pub(crate) struct Proxy {
+    child: Child,
+    pub(crate) base: String,
+    log: Arc<Mutex<String>>,
+}
+
+impl Ground {
+    /// One server, mounted at `/mcp`. `rest` is everything else of the configuration but `[listen]` and `[store]`.
+    pub(crate) fn new(upstream: &Upstream, rest: &str) -> Self {
+        Self::with_server(upstream, "", rest)
+    }
+
+    /// The same, with more keys of the server.
+    pub(crate) fn with_server(upstream: &Upstream, more: &str, rest: &str) -> Self {
+        let store = "durability = \"process\"\nmin_free = 1";
+        Self::written(&format!("{rest}\n[[server]]\nname = \"behind\"\n{}{more}", upstream.config()), store)
+    }
+
+    /// With the store as users have it by default.
+    pub(crate) fn durable(upstream: &Upstream, rest: &str) -> Self {
+        Self::written(&format!("{rest}\n[[server]]\nname = \"behind\"\n{}", upstream.config()), "min_free = 1")
+    }
+
+    fn written(rest: &str, store: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("store").display().to_string();
+        let text = format!("[listen]\nhttp = \"127.0.0.1:0\"\n[store]\npath = {path:?}\n{store}\n{rest}");
+        std::fs::write(folder.path().join("config.toml"), text).unwrap();
+        Self { folder, environment: Vec::new() }
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
+        self
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder.path().join("config.toml")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_raincheck"));
+        command.args(["serve", "--config"]).arg(self.config()).env_remove("RUST_LOG");
+        command.envs(self.environment.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a proxy and waits until clients can come.
+    pub(crate) async fn start(&self) -> Proxy {
+        let (mut proxy, ready) = self.spawn();
+        let base = tokio::time::timeout(PATIENCE, ready).await.expect("the proxy does not start");
+        proxy.base = base.unwrap_or_else(|_| panic!("the proxy ended at its start: {}", proxy.log()));
+        proxy
+    }
+
+    /// Starts a proxy; its address is told when clients can come.
+    pub(crate) fn spawn(&self) -> (Proxy, oneshot::Receiver<String>) {
+        let mut child = self.command().spawn().unwrap();
+        let (said, ready) = oneshot::channel();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (lines, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&log));
+        std::thread::spawn(move || {
+            let mut said = Some(said);
+            for line in lines.split(b'\n') {
+                let Ok(line) = line else { return };
+                let line = String::from_utf8_lossy(&line).into_owned();
+                if let Some(url) = line.strip_prefix("  http://") {
+                    let authority = url.split('/').next().unwrap();
+                    if let Some(said) = said.take() {
+                        let _ = said.send(format!("http://{authority}"));
+                    }
+                }
+                let mut kept = kept.lock().unwrap();
+                kept.push_str(&line);
+                kept.push('\n');
+            }
+        });
+        (Proxy { child, base: String::new(), log }, ready)
+    }
+
+    /// Runs a proxy that is to end at its start.
+    pub(crate) fn fails(&self) -> Output {
+        fails(self.command())
+    }
+}
+
+/// Waits for a program that is to end by itself.
+pub(crate) fn fails(mut command: Command) -> Output {
+    let mut child = command.spawn().unwrap();
+    let started = std::time::Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("it was to end at once");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+impl Proxy {
+    pub(crate) fn client(&self) -> Client {
+        Client::new(format!("{}/mcp", self.base))
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+
+    /// Everything that it said on stderr.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM.
+    pub(crate) fn terminate(&self) {
+        kill(self.pid(), Signal::SIGTERM).unwrap();
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the proxy ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        status.unwrap()
+    }
+
+    /// SIGTERM, and the exit code.
+    pub(crate) async fn stop(mut self) -> Option<i32> {
+        self.terminate();
+        self.end().await.code()
+    }
+
+    /// Memory in bytes: `VmRSS` now, `VmHWM` at most since [`Proxy::forget_peak`].
+    pub(crate) fn memory(&self, what: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    pub(crate) fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let start = log.len().saturating_sub(4000);
+            eprintln!("the proxy said: {}", String::from_utf8_lossy(&log.as_bytes()[start..]));
+        }
+    }
+}
+
+/// Every file under a folder with its bytes.
+pub(crate) fn contents(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = std::collections::BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                found.insert(path, bytes);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,109 @@
+//! How the proxy ends.
+
+use serde_json::json;
+
+use crate::process::Ground;
+use crate::upstream::{Transport, Upstream};
+use crate::{bounded, eventually};
+
+#[tokio::test]
+async fn a_stop_lets_running_calls_and_tasks_end() {
+    for transport in [Transport::Stdio, Transport::Http] {
+        let upstream = Upstream::start(transport).await;
+        let rest = "[shutdown]\ngrace = \"50s\"\n[[tool]]\nmatch = \"task\"\nmode = \"task\"";
+        let ground = Ground::new(&upstream, rest);
+        let mut proxy = ground.start().await;
+        let client = proxy.client();
+        let id = client.handle("task", "{}").await;
+        let mut task = upstream.run().await;
+        let held = {
+            let client = client.undeclared();
+            tokio::spawn(async move { client.call("held", "{}").await })
+        };
+        let mut call = upstream.run().await;
+        proxy.terminate();
+        eventually("the stop is under way", || proxy.log().contains("stopping:")).await;
+        call.says("still answered").await;
+        assert_eq!(bounded(held).await.unwrap().result()["content"][0]["text"], "still answered");
+        task.says("still kept").await;
+        assert_eq!(proxy.end().await.code(), Some(0), "{transport:?}");
+        assert_eq!(upstream.cancelled(), 0);
+        let proxy = ground.start().await;
+        let kept = proxy.client().get(&id).await.result();
+        assert_eq!(kept["result"]["content"][0]["text"], "still kept", "{transport:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_end_within_the_grace_time_is_told_and_recorded() {
+    for transport in [Transport::Stdio, Transport::Http] {
+        let upstream = Upstream::start(transport).await;
+        let rest = "[shutdown]\ngrace = \"300ms\"\n[[tool]]\nmatch = \"task\"\nmode = \"task\"\nmax_running = 1";
+        let ground = Ground::new(&upstream, rest);
+        let mut proxy = ground.start().await;
+        let client = proxy.client();
+        let lost = client.handle("task", "{}").await;
+        let _task = upstream.run().await;
+        let queued = client.handle("task", "{}").await;
+        let held = {
+            let client = client.undeclared();
+            tokio::spawn(async move { client.call("held", "{}").await })
+        };
+        let _call = upstream.run().await;
+        proxy.terminate();
+        let told = bounded(held).await.unwrap().error();
+        assert_eq!(told["data"], json!({ "reason": "outcome_unknown" }), "{transport:?}");
+        assert_eq!(proxy.end().await.code(), Some(0), "{transport:?}");
+        let proxy = ground.start().await;
+        let client = proxy.client();
+        let lost = client.get(&lost).await.result();
+        assert_eq!(
+            (&lost["status"], &lost["error"]["data"]),
+            (&json!("failed"), &json!({ "reason": "outcome_unknown" }))
+        );
+        let queued = client.get(&queued).await.result();
+        assert_eq!(queued["status"], "failed");
+        let data = &queued["error"]["data"];
+        assert_eq!((&data["reason"], &data["retryable"]), (&json!("stopping"), &json!(true)), "{queued}");
+        assert_eq!(upstream.ledger(), ["task null", "held null"], "{transport:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_process_is_left_however_the_proxy_ends() {
+    for kill in [true, false] {
+        let upstream = Upstream::stubborn().await;
+        let ground = Ground::new(&upstream, "[shutdown]\ngrace = \"100ms\"\n[[tool]]\nmatch = \"*\"\nmode = \"task\"");
+        let mut proxy = ground.start().await;
+        proxy.client().handle("slow", "{}").await;
+        let _run = upstream.run().await;
+        proxy.client().bearer("another").handle("slow", "{}").await;
+        let _another = upstream.run().await;
+        assert!(upstream.processes() >= 2, "nothing to leave behind");
+        if kill {
+            proxy.kill();
+        } else {
+            assert_eq!(proxy.stop().await, Some(0));
+        }
+        eventually("no process is left", || upstream.processes() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_dies_in_mid_call_leaves_the_outcome_unknown_and_the_next_call_starts_it_anew() {
+    let upstream = Upstream::stdio().await;
+    let ground = Ground::new(&upstream, "[[tool]]\nmatch = \"task\"\nmode = \"task\"");
+    let proxy = ground.start().await;
+    let client = proxy.client();
+    let id = client.handle("task", "{}").await;
+    upstream.run().await.dies().await;
+    let lost = client.ended(&id).await.result();
+    assert_eq!((&lost["status"], &lost["error"]["data"]), (&json!("failed"), &json!({ "reason": "outcome_unknown" })));
+    let calling = {
+        let client = client.clone();
+        tokio::spawn(async move { client.call("next", "{}").await })
+    };
+    upstream.run().await.says("fine").await;
+    assert_eq!(bounded(calling).await.unwrap().result()["content"][0]["text"], "fine");
+    assert_eq!(upstream.ledger(), ["task null", "next null"]);
+}
