@@ -19,8 +19,9 @@ fn sent(pending: &Pending) -> (u64, Reply) {
     (id, reply)
 }
 
-fn show(outcome: Outcome) -> String {
-    match outcome {
+async fn show(reply: Reply) -> String {
+    let outcome = tokio::time::timeout(std::time::Duration::from_secs(10), reply.outcome());
+    match outcome.await.expect("the call hangs") {
         Outcome::Result(json) => json.as_str().to_owned(),
         Outcome::Failed(failure) => format!("{:?}", failure.reason),
         other => format!("{other:?}"),
@@ -35,8 +36,8 @@ async fn answers_in_any_order_find_their_calls_and_a_second_answer_is_dropped() 
     pending.answer(Some(&json(&bo.to_string())), outcome("\"bo\""));
     pending.answer(Some(&json(&bo.to_string())), outcome("\"again\""));
     pending.answer(Some(&json(&ann.to_string())), outcome("\"ann\""));
-    assert_eq!(show(ann_reply.outcome().await), "\"ann\"");
-    assert_eq!(show(bo_reply.outcome().await), "\"bo\"");
+    assert_eq!(show(ann_reply).await, "\"ann\"");
+    assert_eq!(show(bo_reply).await, "\"bo\"");
     assert_eq!(pending.waiting(), 0);
 }
 
@@ -46,12 +47,12 @@ async fn a_call_alone_gets_its_answer_whatever_the_server_makes_of_the_id() {
         let pending = Pending::default();
         let (_, reply) = sent(&pending);
         pending.answer(Some(&json(spelling)), outcome("{}"));
-        assert_eq!(show(reply.outcome().await), "{}", "{spelling}");
+        assert_eq!(show(reply).await, "{}", "{spelling}");
     }
     let pending = Pending::default();
     let (_, reply) = sent(&pending);
     pending.answer(None, outcome("{}"));
-    assert_eq!(show(reply.outcome().await), "{}");
+    assert_eq!(show(reply).await, "{}");
 }
 
 #[tokio::test]
@@ -61,12 +62,12 @@ async fn answers_that_name_no_call_end_two_calls_in_errors_and_the_next_call_wor
         let (_, one) = sent(&pending);
         let (_, two) = sent(&pending);
         pending.answer(Some(&json(spelling)), outcome("\"one\""));
-        assert_eq!(show(one.outcome().await), "OutcomeUnknown");
-        assert_eq!(show(two.outcome().await), "OutcomeUnknown");
+        assert_eq!(show(one).await, "OutcomeUnknown");
+        assert_eq!(show(two).await, "OutcomeUnknown");
         pending.answer(Some(&json(spelling)), outcome("\"two\""));
         let (_, three) = sent(&pending);
         pending.answer(Some(&json(spelling)), outcome("\"three\""));
-        assert_eq!(show(three.outcome().await), "\"three\"");
+        assert_eq!(show(three).await, "\"three\"");
     }
 }
 
@@ -79,7 +80,7 @@ async fn an_answer_without_id_is_not_given_to_a_call_while_an_abandoned_one_is_o
     stopping.finish(id, &pending).await;
     let (_, next) = sent(&pending);
     pending.answer(Some(&json("0")), outcome("\"secret of the first\""));
-    assert_eq!(show(next.outcome().await), "OutcomeUnknown");
+    assert_eq!(show(next).await, "OutcomeUnknown");
 }
 
 #[tokio::test]
@@ -88,7 +89,7 @@ async fn an_id_that_was_never_given_fails_the_waiting_call_instead_of_letting_it
         let pending = Pending::default();
         let (_, reply) = sent(&pending);
         pending.answer(Some(&json(spelling)), outcome("{}"));
-        assert_eq!(show(reply.outcome().await), "BadAnswer", "{spelling}");
+        assert_eq!(show(reply).await, "BadAnswer", "{spelling}");
     }
 }
 
@@ -132,7 +133,7 @@ async fn the_end_of_a_connection_gives_unsent_calls_back_and_tells_the_others() 
     let (failed, _failed_reply) = sent(&pending);
     pending.not_taken(failed);
     pending.close("the process ended");
-    assert_eq!(show(sent_reply.outcome().await), "OutcomeUnknown");
+    assert_eq!(show(sent_reply).await, "OutcomeUnknown");
     assert!(queued.settled().await.is_some());
     assert!(!pending.send(queued.id));
     assert!(pending.add(Reply::channel().0).is_err());
@@ -150,7 +151,7 @@ async fn a_stopped_call_is_never_sent_if_it_was_not_and_may_still_be_answered_if
     let Stopped::Running(stopping) = pending.stop(id) else { panic!() };
     pending.answer(Some(&json(&id.to_string())), outcome("\"late\""));
     stopping.finish(id, &pending).await;
-    assert_eq!(show(reply.outcome().await), "\"late\"");
+    assert_eq!(show(reply).await, "\"late\"");
     assert!(matches!(pending.stop(id), Stopped::Over));
 }
 

@@ -17,7 +17,8 @@ struct Server {
 
 impl Server {
     async fn read(&mut self) -> serde_json::Value {
-        serde_json::from_str(&self.lines.next_line().await.unwrap().unwrap()).unwrap()
+        let line = timeout(Duration::from_secs(10), self.lines.next_line()).await.expect("nothing is sent");
+        serde_json::from_str(&line.unwrap().unwrap()).unwrap()
     }
 
     async fn write(&mut self, line: &str) {
@@ -72,7 +73,7 @@ fn send(connection: &Connection, params: &str) -> Reply {
 }
 
 async fn outcome_of(reply: Reply) -> String {
-    match timeout(Duration::from_mins(1), reply.outcome()).await.expect("the call hangs") {
+    match timeout(Duration::from_secs(10), reply.outcome()).await.expect("the call hangs") {
         Outcome::Result(json) => json.as_str().to_owned(),
         Outcome::Error(error) => error.raw().as_str().to_owned(),
         Outcome::Failed(failure) => format!("{:?}", failure.reason),
