@@ -86,6 +86,8 @@ impl Refusal {
     /// The response.
     pub(super) fn into_response(self) -> Response<Body> {
         let Content { status, id, error, header } = *self.0;
+        // Whoever sets a client up sees the client's own words for it, which may be no more than the status.
+        tracing::info!(status = status.as_u16(), code = error.code(), why = error.message(), "a request was refused");
         let mut response = Response::new(Body::text(message::error(id.as_ref(), &error)));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, media::JSON);

@@ -223,7 +223,7 @@ impl Record {
             Outcome::Result(_) | Outcome::Shaped(_) => self.log(&"result"),
             Outcome::Task(_) => self.log(&"task"),
             Outcome::Error(error) => self.log(&format_args!("error {}", error.code())),
-            Outcome::Failed(failure) => self.log(&format_args!("failed: {:?}", failure.reason)),
+            Outcome::Failed(failure) => self.log(&format_args!("failed: {}", failure.reason)),
         }
     }
 

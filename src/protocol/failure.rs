@@ -1,5 +1,6 @@
 //! Failures of our own: why, and whether to try again.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,13 @@ impl Reason {
             Self::Store => -31009,
             Self::Stopping => -31010,
         }
+    }
+}
+
+/// As on the wire.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -70,8 +70,8 @@ fn is_safe(byte: u8) -> bool {
 impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Characters => "the value has characters other than visible ASCII, space and tab",
-            Self::Encoding => "the value has the markers =?base64?..?= but no Base64 of UTF-8 text between them",
+            Self::Characters => "has characters other than visible ASCII, space and tab",
+            Self::Encoding => "has the markers =?base64?..?= but no Base64 of UTF-8 text between them",
         })
     }
 }

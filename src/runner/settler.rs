@@ -8,7 +8,7 @@ use super::live::LiveRuns;
 use crate::jobs::Jobs;
 use crate::protocol::Failure;
 use crate::store::{ChangeError, Ending, Store};
-use crate::task::TaskId;
+use crate::task::{Cause, State, Task, TaskId};
 
 /// The duty to end one task.
 #[derive(Debug)]
@@ -56,7 +56,10 @@ impl Owed {
         let mut wait = FIRST_WAIT;
         loop {
             match self.store.settle(&self.id, ending.clone()).await {
-                Ok(_) => break,
+                Ok(task) => {
+                    report(&task);
+                    break;
+                }
                 Err(ChangeError::Refused(..)) => {
                     tracing::debug!(task = ?self.id, "the task had ended before its outcome came");
                     break;
@@ -74,6 +77,23 @@ impl Owed {
         }
         // Only now: until then readers find the run and do not take the task for lost.
         self.live.remove(&self.id);
+    }
+}
+
+/// Says how a task ended, for whoever watches the proxy.
+fn report(task: &Task) {
+    let run = task.updated.since(task.created);
+    let (id, tool, status) = (task.id, &task.tool, task.state.status());
+    match &task.state {
+        State::Failed { cause: Cause::Ours(failure) } => {
+            tracing::warn!(task = ?id, tool, status, reason = %failure.reason, ?run, "a task ended: {}", failure.message);
+        }
+        State::Failed { cause: Cause::Server { code, .. } } => {
+            tracing::info!(task = ?id, tool, status, code, ?run, "a task ended");
+        }
+        State::Queued | State::Running { .. } | State::Completed { .. } | State::Cancelled => {
+            tracing::info!(task = ?id, tool, status, ?run, "a task ended");
+        }
     }
 }
 

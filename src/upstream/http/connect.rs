@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 
 use super::answer::{self, Answer, ReadLimits, Refusal};
 use super::client::Taken;
-use super::endpoint::{self, EVENTS_FIRST, Endpoint, JSON_FIRST, SESSION_ID};
+use super::endpoint::{self, EVENTS_FIRST, Endpoint, JSON_FIRST};
 use super::events::{EventStream, Item};
 use super::failures;
 use super::ids::{self, Named};
@@ -17,6 +17,7 @@ use super::listen;
 use super::session::{HttpSession, OwnHeaders, Parts};
 use crate::config::UpstreamEra;
 use crate::jobs::Jobs;
+use crate::protocol::headers::SESSION_ID;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope};
 use crate::upstream::handshake::{self, LastSeen, ServerInfo};

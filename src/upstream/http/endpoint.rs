@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use url::Url;
 
 use super::client::{HttpClient, NoClient, RopeBody, SendError};
-use crate::protocol::{Call, Credentials, Method, Rope};
+use crate::protocol::{Call, Credentials, MODERN, Method, Rope, headers};
 
 /// One server, as it is reached over HTTP.
 pub(super) struct Endpoint {
@@ -41,12 +41,6 @@ pub(super) enum EndpointError {
 pub(super) const JSON_FIRST: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 /// The other order, which a few servers insist on (field case 22).
 pub(super) const EVENTS_FIRST: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
-
-pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-pub(super) const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
-pub(super) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// Redirects that are followed for one request.
 const REDIRECTS: usize = 3;
@@ -189,31 +183,18 @@ impl Endpoint {
 }
 
 /// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata).
-pub(super) fn mirror(headers: &mut HeaderMap, call: &Call) {
-    mirror_method(headers, &call.method);
+pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
+    mirror_method(map, &call.method);
     let named = matches!(call.method, Method::CallTool | Method::GetPrompt | Method::ReadResource);
     if let Some(name) = call.params.name().filter(|_| named) {
-        headers.insert(MCP_NAME, header_value(name));
+        map.insert(headers::NAME, headers::encode(name));
     }
 }
 
 /// The headers that every modern request has.
-pub(super) fn mirror_method(headers: &mut HeaderMap, method: &Method) {
-    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(crate::protocol::MODERN));
-    headers.insert(MCP_METHOD, header_value(method.name()));
-}
-
-/// A text as a header value, in the Base64 form where it is not plain (2026-07-28, Streamable HTTP, value
-/// encoding).
-fn header_value(text: &str) -> HeaderValue {
-    let padded = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
-    let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");
-    let visible = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
-    let plain = visible && !padded && !looks_encoded;
-    let encoded = || HeaderValue::try_from(format!("=?base64?{}?=", STANDARD.encode(text)));
-    let value = if plain { HeaderValue::from_str(text).or_else(|_| encoded()) } else { encoded() };
-    // Base64 has nothing that a header value may not have.
-    value.unwrap_or_else(|_| HeaderValue::from_static(""))
+pub(super) fn mirror_method(map: &mut HeaderMap, method: &Method) {
+    map.insert(headers::PROTOCOL_VERSION, HeaderValue::from_static(MODERN));
+    map.insert(headers::METHOD, headers::encode(method.name()));
 }
 
 fn may_be_forwarded(name: &HeaderName) -> bool {
@@ -271,25 +252,6 @@ impl std::error::Error for EndpointError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_is_plain_or_in_the_base64_form() {
-        let cases = [
-            ("get_weather", "get_weather"),
-            ("file:///a b?c", "file:///a b?c"),
-            ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
-            (" padded ", "=?base64?IHBhZGRlZCA=?="),
-            ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
-            ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
-            ("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="),
-            ("=?BASE64?eA==?=", "=?BASE64?eA==?="),
-            ("a\r\nx-evil: 1", "=?base64?YQ0KeC1ldmlsOiAx?="),
-            ("", ""),
-        ];
-        for (name, expected) in cases {
-            assert_eq!(header_value(name).to_str().unwrap(), expected, "{name:?}");
-        }
-    }
 
     fn endpoint(url: &str, fixed: &[(&'static str, &str)], forward: &[&'static str]) -> Endpoint {
         let mut headers = HeaderMap::new();

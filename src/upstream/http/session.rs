@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, ReadLimits, Refusal};
 use super::client::{RopeBody, SendError};
-use super::endpoint::{Endpoint, PROTOCOL_VERSION, SESSION_ID};
+use super::endpoint::Endpoint;
 use super::ids;
 use crate::jobs::Jobs;
+use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::protocol::{Json, Progress, RequestId, Rope};
 use crate::shared_map::SharedMap;
 use crate::upstream::wire::{self, ServerEra};
@@ -218,7 +219,7 @@ impl HttpSession {
         let make = || {
             let mut request = self.mark(endpoint.get(forwarded));
             if let Some(last_id) = &last_id {
-                request.headers_mut().insert(super::endpoint::LAST_EVENT_ID, last_id.clone());
+                request.headers_mut().insert(LAST_EVENT_ID, last_id.clone());
             }
             request
         };
