@@ -12,7 +12,7 @@ pub struct Progress {
     pub progress: Json,
     /// The number at the end, where the server knows it.
     pub total: Option<Json>,
-    /// What the server says it is doing, at most [`MESSAGE`] bytes of it.
+    /// What the server says it is doing, at most 8 KiB of it.
     pub message: Option<String>,
 }
 
