@@ -164,13 +164,19 @@ fn polls(seconds: f64) {
             starts.push(raincheck(folder.path(), &server, "").2.as_secs_f64());
         }
         let (process, port, _) = raincheck(folder.path(), &server, "");
-        let (at_start, load) = (process.resident(), Load::new(port, 32, Request::Get(ids)));
-        let summary = medians(&load, seconds);
-        show(&format!("tasks/get, {tasks} tasks, 32 callers"), &summary, Some(process.resident()));
-        println!("  start: {:.3} s until it answers, {at_start:.1} MiB then", median(starts));
-        p50.push(summary.p50);
+        let at_start = process.resident();
+        println!("{tasks} tasks: {:.3} s from the start until it answers, {at_start:.1} MiB then", median(starts));
+        for callers in [1, 32] {
+            let summary = medians(&Load::new(port, callers, Request::Get(ids.clone())), seconds);
+            show(&format!("tasks/get, {tasks} tasks, {callers} callers"), &summary, Some(process.resident()));
+            p50.push(summary.p50);
+        }
     }
-    println!("  p50 at 100,000 for that at 1,000: {:.2}", p50[1] / p50[0]);
+    println!(
+        "  p50 at 100,000 for that at 1,000: {:.2} with 1 caller, {:.2} with 32",
+        p50[2] / p50[0],
+        p50[3] / p50[1]
+    );
 }
 
 fn main() {
