@@ -102,7 +102,9 @@ where
         found.ok_or_else(|| {
             // The names of the servers are for those who may use them.
             let known = self.identity.of(&parts.headers, link.peer).is_ok();
-            let paths: Vec<_> = self.mounts.iter().map(|mount| format!("/{}/mcp", mount.name)).collect();
+            let alone = (self.mounts.len() == 1).then(|| "/mcp".to_owned());
+            let named = self.mounts.iter().map(|mount| format!("/{}/mcp", mount.name));
+            let paths: Vec<_> = alone.into_iter().chain(named).collect();
             let paths = if known { paths.join(", ") } else { "/NAME/mcp".to_owned() };
             Refusal::http(StatusCode::NOT_FOUND, &format!("there is no MCP endpoint at this path; endpoints: {paths}"))
         })

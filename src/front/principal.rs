@@ -103,7 +103,7 @@ impl Identity {
         if self.owner.allow_anonymous {
             return Ok(Principal::Anonymous);
         }
-        Err(Refusal::unauthorized("this server wants credentials (owner.allow_anonymous lets callers in without)"))
+        Err(Refusal::unauthorized("credentials are wanted here: send `Authorization: Bearer ...`"))
     }
 
     /// Compares with every token in constant time, so that the time tells nothing of a token but its length.

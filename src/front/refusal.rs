@@ -44,7 +44,7 @@ impl Refusal {
 
     /// 401: who is asking is not known.
     pub(super) fn unauthorized(message: &str) -> Self {
-        let error = RpcError::new(Reason::Unauthorized.code(), message);
+        let error = RpcError::from(&Failure::new(Reason::Unauthorized, message, Retry::No));
         Self::rpc(StatusCode::UNAUTHORIZED, error).with(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
