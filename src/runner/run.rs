@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tower_service::Service;
 
-use super::gate::{Entry, Permit, Place, Ticket};
+use super::gate::{Entry, Permit, Ticket};
 use super::live::Phase;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
@@ -95,7 +95,7 @@ impl Run {
             return None;
         };
         let mut seat = match (seat, self.plan.promotion) {
-            (Seat::Held(held), Promotion::AtOnce) => self.queue(held, &ticket).await?,
+            (Seat::Held(held), Promotion::AtOnce) => self.make_at_once(held, State::Queued, queued_at(&ticket)).await?,
             (seat, _) => seat,
         };
         loop {
@@ -123,9 +123,9 @@ impl Run {
         }
     }
 
-    /// Makes a queued task of a call that is to be one at once; `None` if it was refused.
-    async fn queue(&self, held: Held, ticket: &Ticket) -> Option<Seat> {
-        match self.make_task(held.sender, State::Queued, queued_at(ticket)).await {
+    /// Makes a task of a call that is to be one at once; `None` if it was refused. Nothing was sent for it yet.
+    async fn make_at_once(&self, held: Held, state: State, phase: Phase) -> Option<Seat> {
+        match self.make_task(held.sender, state, phase).await {
             Ok(task) => Some(Seat::Task(task)),
             Err((sender, error)) => {
                 sender.done(Outcome::Failed(error.to_failure()));
@@ -139,13 +139,7 @@ impl Run {
         match (seat, self.plan.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 let state = State::Running { started: self.shared.store.clock().now() };
-                match self.make_task(held.sender, state, Phase::Running { progress: None }).await {
-                    Ok(task) => Some(Seat::Task(task)),
-                    Err((sender, error)) => {
-                        sender.done(Outcome::Failed(error.to_failure()));
-                        None
-                    }
-                }
+                self.make_at_once(held, state, Phase::Running { progress: None }).await
             }
             (Seat::Held(held), Promotion::Never | Promotion::After(_)) => Some(Seat::Held(held)),
             (Seat::Task(task), _) => self.record_start(task).await,
@@ -256,8 +250,7 @@ impl Run {
 }
 
 fn queued_at(ticket: &Ticket) -> Phase {
-    let place: Place = ticket.watcher();
-    Phase::Queued(place)
+    Phase::Queued(ticket.watcher())
 }
 
 fn queue_full() -> Failure {
