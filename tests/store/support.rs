@@ -61,6 +61,8 @@ impl TestStore {
         let shared: SharedClock = clock.clone();
         let jobs = Jobs::new();
         let Opened { store, left_open } = Store::open(&config, shared, &jobs).unwrap();
+        // The store's own sweep ends here: the tests sweep by hand and count what they find.
+        jobs.stop();
         Self { store, left_open, clock, jobs, directory }
     }
 
