@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::ask::Ask;
 use super::error::RpcError;
 use super::failure::Failure;
 use super::json::Json;
@@ -19,8 +20,24 @@ pub enum Event {
     Progress(Progress),
     /// The server logged something for this call: the `params` of `notifications/message`. May be dropped.
     Log(Json),
+    /// The server asks the client. Never dropped silently: dropping the [`Ask`] refuses it.
+    Ask(Ask),
+    /// The server said something else, outside of the call ([`Method::Attach`](super::Method::Attach), `Listen`).
+    /// May be dropped when nobody reads.
+    Notification(Notification),
+    /// The upstream session of a legacy client is open: the server's result of `initialize`, word for word.
+    Attached(Json),
     /// The end. Nothing comes after it.
     Done(Outcome),
+}
+
+/// A notification of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// The method, `notifications/...`.
+    pub method: String,
+    /// Its parameters, as the server spelled them.
+    pub params: Option<Json>,
 }
 
 /// How a call ended.
@@ -86,7 +103,10 @@ pub struct ReplySender {
 }
 
 /// Events that may wait in a reply that nobody reads; more are dropped.
-const WAITING_EVENTS: usize = 16;
+const WAITING_EVENTS: usize = 32;
+
+/// Places among them that progress and logs leave free for all else.
+const RESERVED: usize = 16;
 
 /// Bytes of a log line that is passed on: more of them wait than one reply may take memory for.
 const LOG_LINE: usize = 1 << 20;
@@ -167,10 +187,13 @@ impl Drop for OpenReply {
 }
 
 impl ReplySender {
-    /// Sends progress or a log line; dropped if the reader is behind, or if it is huge. An outcome is sent with
-    /// [`ReplySender::done`].
+    /// Sends an event; dropped if the reader is behind, or if it is a log line that is huge. A question that is dropped
+    /// is refused. An outcome is sent with [`ReplySender::done`].
     pub fn event(&self, event: Event) {
         if matches!(&event, Event::Log(line) if line.len() > LOG_LINE) {
+            return;
+        }
+        if matches!(event, Event::Progress(_) | Event::Log(_)) && self.events.capacity() <= RESERVED {
             return;
         }
         let _ = self.events.try_send(event);
@@ -224,6 +247,7 @@ impl Delivery {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ask::{Answer, Question, QuestionKind};
     use super::*;
 
     fn text(json: &'static str) -> Json {
@@ -255,7 +279,25 @@ mod tests {
         while let Some(Event::Progress(_)) = reply.next().await {
             seen += 1;
         }
-        assert_eq!(seen, WAITING_EVENTS);
+        assert_eq!(seen, WAITING_EVENTS - RESERVED);
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_progress_leaves_room_for_a_question() {
+        let (sender, mut reply) = Reply::channel();
+        for _ in 0..1000 {
+            sender.event(progress());
+        }
+        let question = Question { kind: QuestionKind::Roots, params: text("{}"), key: None };
+        let (ask, mut asking) = Ask::new(question);
+        sender.event(Event::Ask(ask));
+        while let Some(event) = reply.next().await {
+            if let Event::Ask(ask) = event {
+                ask.answer(Answer::Result(text("{}")));
+                break;
+            }
+        }
+        assert_eq!(asking.answer().await, Answer::Result(text("{}")));
     }
 
     #[tokio::test]
