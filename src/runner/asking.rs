@@ -93,8 +93,6 @@ impl Attendance {
                     return Some(self.put_to_caller(held));
                 }
             }
-            // A parked run has its own limit.
-            DeskEvent::TooLong if matches!(seat, Seat::Parked(_)) => {}
             DeskEvent::TooLong => {
                 desk.board.clear();
                 self.give_up(seat, unanswered(self.run.plan.ask_timeout)).await;

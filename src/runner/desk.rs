@@ -34,6 +34,8 @@ pub(super) struct Desk {
     pub(super) counter: Option<Counter>,
     /// How long a question may be open.
     limit: Duration,
+    /// Whether the caller is away: then the limit of the parked run counts.
+    pub(super) is_parked: bool,
 }
 
 /// A change of a task's record.
@@ -76,6 +78,7 @@ impl Desk {
             gather_until: None,
             counter: None,
             limit,
+            is_parked: false,
         }
     }
 
@@ -106,8 +109,8 @@ impl Desk {
 
     /// What happens next. Cancel safe.
     pub(super) async fn next(&mut self) -> DeskEvent {
-        let Self { board, withdrawals, write_at, gather_until, counter, limit, .. } = self;
-        let too_long = board.oldest().map(|oldest| oldest + *limit);
+        let Self { board, withdrawals, write_at, gather_until, counter, limit, is_parked, .. } = self;
+        let too_long = board.oldest().filter(|_| !*is_parked).map(|oldest| oldest + *limit);
         tokio::select! {
             biased;
             Some(number) = withdrawals.next(), if !withdrawals.is_empty() => DeskEvent::Withdrawn(number),

@@ -38,6 +38,7 @@ impl Attendance {
             }
         };
         counter.round = counter.round.saturating_add(1);
+        desk.is_parked = true;
         let patience = self.run.plan.ask_timeout.min(LONGEST);
         let expires = shared.store.clock().now().after(patience);
         let claim = Claim { run: counter.id, round: counter.round, expires };
@@ -73,6 +74,7 @@ impl Attendance {
     pub(super) async fn resume(&mut self, seat: Seat, resume: Resume) -> Option<Seat> {
         let Some(desk) = &mut self.desk else { return Some(seat) };
         let Resume { sender, responses, arrived, way } = resume;
+        desk.is_parked = false;
         match seat {
             Seat::Parked(Parked { ended: Some(outcome), .. }) => {
                 Seat::Held(Held::alone(sender, None)).end(outcome).await;
