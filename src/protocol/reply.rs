@@ -199,6 +199,14 @@ impl ReplySender {
         let _ = self.events.try_send(event);
     }
 
+    /// Resolves when no event waits for the reader: whoever sends large ones keeps one on the way. Cancel safe.
+    pub async fn drained(&self) {
+        if self.events.reserve_many(WAITING_EVENTS).await.is_err() {
+            // The reader has gone; there is nothing to send to.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Ends the reply.
     pub fn done(self, outcome: Outcome) {
         // The reader may have gone; then nobody wants the outcome.

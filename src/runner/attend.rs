@@ -135,7 +135,7 @@ impl Attendance {
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
             (Event::Done(outcome), seat) => {
-                seat.end(outcome).await;
+                self.end(seat, outcome).await;
                 None
             }
             (Event::Ask(ask), seat) => Some(self.ask(seat, ask).await),
