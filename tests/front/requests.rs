@@ -195,7 +195,8 @@ async fn a_page_that_rebinds_a_name_is_refused_before_anything_else() {
 #[tokio::test]
 async fn a_preflight_needs_no_credentials_and_errors_can_be_read_by_the_page() {
     let mut setup = Setup::new();
-    setup.owner.tokens = vec![NamedToken { name: "ann".to_owned(), token: "secret".to_owned() }];
+    setup.owner.tokens =
+        vec![NamedToken { name: "ann".to_owned(), token: raincheck::config::TokenProof::Plain("secret".to_owned()) }];
     setup.listen.allowed_origins = vec!["https://app.example".to_owned()];
     let server = setup.start().await;
     let mut client = server.connect().await;
