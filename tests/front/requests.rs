@@ -292,3 +292,33 @@ async fn a_legacy_client_gets_an_error_that_says_what_to_do() {
     assert_eq!((head.status, code(&body)), (400, -32602));
     assert!(server.is_untouched());
 }
+
+#[tokio::test]
+async fn a_signed_token_that_proves_nothing_is_told_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, r#"{"keys":[]}"#).unwrap();
+    let mut setup = Setup::new();
+    setup.owner.jwt = Some(raincheck::config::JwtConfig {
+        issuer: "https://issuer/".to_owned(),
+        audience: vec!["raincheck".to_owned()],
+        keys: raincheck::config::KeySource::File(keys),
+        skew: Duration::from_secs(60),
+    });
+    let mut server = setup.start().await;
+    let (text, headers) = call("7", "add", "");
+    let mut client = server.connect().await;
+    for (authorization, challenge) in [
+        ("", "Bearer"),
+        ("authorization: Basic dTpw\r\n", "Bearer"),
+        (
+            "authorization: Bearer abc\r\n",
+            "Bearer error=\"invalid_token\", error_description=\"the token is no signed JWT\"",
+        ),
+    ] {
+        client.send(post(&text, &format!("{headers}{authorization}"))).await;
+        let (head, _) = client.response().await;
+        assert_eq!((head.status, head.get("www-authenticate")), (401, Some(challenge)));
+    }
+    assert!(server.is_untouched());
+}
