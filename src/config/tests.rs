@@ -430,7 +430,7 @@ fn a_token_may_be_listed_by_its_digest() {
     .unwrap();
     let TokenProof::Sha256(bytes) = &config.owner.tokens[0].token else { panic!() };
     assert_eq!(data_encoding::HEXLOWER.encode(bytes), digest);
-    for wrong in ["sha256 = \"abc\"".to_owned(), format!("sha256 = \"{digest}\"\ntoken = \"x\""), "".to_owned()] {
+    for wrong in ["sha256 = \"abc\"".to_owned(), format!("sha256 = \"{digest}\"\ntoken = \"x\""), String::new()] {
         let text = format!("[[owner.token]]\nname = \"ann\"\n{wrong}\n[[server]]\nname = \"s\"\ncommand = [\"x\"]\n");
         assert!(parse(&text, &Environment::default()).is_err(), "{wrong}");
     }

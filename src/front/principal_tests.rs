@@ -1,3 +1,5 @@
+use futures_util::FutureExt as _;
+
 use super::*;
 use crate::config::NamedToken;
 
@@ -31,7 +33,6 @@ fn who(identity: &Identity, list: &[(&'static str, &str)]) -> Result<Principal, 
     for (name, value) in list {
         map.append(HeaderName::from_static(name), value.parse().unwrap());
     }
-    use futures_util::FutureExt as _;
     identity.of(&map, PEER).now_or_never().unwrap().map_err(|refusal| refusal.status().as_u16())
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Fetcher {
     /// From a file.
     File(Box<Path>),
     /// Over HTTP.
-    Url(Url, Result<HttpClient, FetchError>),
+    Url(Url, Box<Result<HttpClient, FetchError>>),
 }
 
 type HttpClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
@@ -57,7 +57,7 @@ impl Fetcher {
     pub(super) fn new(source: KeySource) -> Self {
         match source {
             KeySource::File(path) => Self::File(path.into()),
-            KeySource::Url(url) => Self::Url(url, client()),
+            KeySource::Url(url) => Self::Url(url, Box::new(client())),
         }
     }
 
@@ -66,7 +66,7 @@ impl Fetcher {
         let text = match self {
             Self::File(path) => read(path).await?,
             Self::Url(url, client) => {
-                let client = client.as_ref().map_err(Clone::clone)?;
+                let client = client.as_ref().as_ref().map_err(Clone::clone)?;
                 tokio::time::timeout(PATIENCE, get(client, url)).await.unwrap_or_else(|_| {
                     Err(FetchError::Connection(format!("no answer within {} s", PATIENCE.as_secs())))
                 })?

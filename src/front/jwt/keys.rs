@@ -40,7 +40,7 @@ pub(super) struct KeySet {
 struct Key {
     id: Option<String>,
     algorithm: Option<String>,
-    key: DecodingKey,
+    public: DecodingKey,
     /// The key as it was written, to see whether it has changed.
     written: String,
 }
@@ -143,14 +143,14 @@ impl KeySet {
         let family = header.alg.family();
         let spelled = format!("{:?}", header.alg);
         let fits = |key: &&Key| {
-            key.key.family() == family && key.algorithm.as_ref().is_none_or(|algorithm| *algorithm == spelled)
+            key.public.family() == family && key.algorithm.as_ref().is_none_or(|algorithm| *algorithm == spelled)
         };
         let found: Vec<DecodingKey> = match &header.kid {
             Some(id) => self.keys.iter().filter(|key| key.id.as_ref() == Some(id)).filter(fits).collect::<Vec<_>>(),
             None => self.keys.iter().filter(fits).take(TRIED).collect(),
         }
         .into_iter()
-        .map(|key| key.key.clone())
+        .map(|key| key.public.clone())
         .collect();
         if found.is_empty() { Lookup::Unknown } else { Lookup::Found(found) }
     }
@@ -170,7 +170,7 @@ impl Key {
         }
         let algorithm = common.key_algorithm.map(|algorithm| algorithm.to_string());
         let written = serde_json::to_string(&jwk.algorithm).ok()?;
-        Some(Self { id: common.key_id.clone(), algorithm, key, written })
+        Some(Self { id: common.key_id.clone(), algorithm, public: key, written })
     }
 }
 
