@@ -303,7 +303,7 @@ async fn a_signed_token_that_proves_nothing_is_told_why() {
         issuer: "https://issuer/".to_owned(),
         audience: vec!["raincheck".to_owned()],
         keys: raincheck::config::KeySource::File(keys),
-        skew: Duration::from_secs(60),
+        skew: Duration::from_mins(1),
     });
     let mut server = setup.start().await;
     let (text, headers) = call("7", "add", "");
