@@ -14,10 +14,14 @@ pub use crate::telemetry::LogFormat;
 /// Everything that a running proxy needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The client side.
+    /// How clients come in.
+    pub door: Door,
+    /// The client side over HTTP.
     pub listen: Listen,
     /// Where tasks are kept.
     pub store: StoreConfig,
+    /// Who chose where.
+    pub store_origin: StoreOrigin,
     /// Who callers are.
     pub owner: OwnerConfig,
     /// Bounds on everything that grows.
@@ -32,6 +36,24 @@ pub struct Config {
     pub defaults: ToolPolicy,
     /// The rules, in the order in which they were written.
     pub tools: Vec<ToolRule>,
+}
+
+/// How clients come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Over HTTP, as `[listen]` says.
+    Http,
+    /// There is one, on stdin and stdout.
+    Stdio,
+}
+
+/// Who chose the directory of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOrigin {
+    /// The configuration, a flag or a variable.
+    Chosen,
+    /// Nobody.
+    Default,
 }
 
 /// The client side.

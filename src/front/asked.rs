@@ -36,7 +36,7 @@ pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Resul
     let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
     let message = Message::parse(text, max_depth).map_err(|error| bad(error.to_rpc()).to(error.id.as_ref()))?;
     match message {
-        Message::Request { id, method, params } => match read_request(&id, &method, params, headers) {
+        Message::Request { id, method, params } => match read_request(&id, &method, params, Some(headers)) {
             Ok(request) => Ok(Asked::Request(request)),
             Err(refusal) => Err(refusal.to(Some(&id))),
         },
@@ -48,7 +48,13 @@ pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Resul
     }
 }
 
-fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &HeaderMap) -> Result<Request, Refusal> {
+/// Reads a request of the modern era. Over stdio there are no headers to agree with.
+pub(super) fn read_request(
+    id: &RequestId,
+    name: &str,
+    params: Option<Json>,
+    headers: Option<&HeaderMap>,
+) -> Result<Request, Refusal> {
     let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
     let method = Method::of(name);
     let params = Params::read(&method, params).map_err(bad)?;
@@ -58,7 +64,8 @@ fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &Head
     };
     if version != MODERN {
         // Two versions in one request are a mismatch before either is unsupported.
-        if let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
+        if let Some(headers) = headers
+            && let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
             && header != version.as_bytes()
         {
             return Err(bad(mismatch(&headers::PROTOCOL_VERSION, "does not match the body")));
@@ -66,7 +73,9 @@ fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &Head
         return Err(bad(unsupported(&version, format!("Unsupported protocol version: this server speaks {MODERN}"))));
     }
     let log_level = check_meta(&params).map_err(bad)?;
-    check_headers(name, &method, &params, headers).map_err(bad)?;
+    if let Some(headers) = headers {
+        check_headers(name, &method, &params, headers).map_err(bad)?;
+    }
     if method.is_removed() {
         return Err(Refusal::rpc(StatusCode::NOT_FOUND, RpcError::method_not_found(name)));
     }

@@ -1,4 +1,4 @@
-//! The HTTP server for the clients in front (2026-07-28, Streamable HTTP).
+//! The servers for the clients in front: over HTTP (2026-07-28, Streamable HTTP), and over stdio ([`stdio`]).
 //!
 //! Generic over the service that answers calls, so it knows neither tasks nor servers. A front answers, it does
 //! not err: every request gets an answer, and leaving is the one way to cancel.
@@ -18,6 +18,7 @@ mod running;
 mod socket;
 mod sse;
 mod stall;
+pub mod stdio;
 mod stream;
 
 use std::convert::Infallible;

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use super::body::Body;
 use super::media;
 use crate::protocol::error::code;
-use crate::protocol::{Failure, Reason, RequestId, Retry, RpcError, message};
+use crate::protocol::{Failure, Reason, RequestId, Retry, Rope, RpcError, message};
 
 /// Why a request is not taken, with all that its answer needs. Boxed, since most requests are taken.
 #[derive(Debug)]
@@ -81,6 +81,13 @@ impl Refusal {
     #[cfg(test)]
     pub(super) fn error(&self) -> &RpcError {
         &self.0.error
+    }
+
+    /// The JSON-RPC answer alone, for a transport without statuses and headers.
+    pub(super) fn into_message(self) -> Rope {
+        let Content { id, error, .. } = *self.0;
+        tracing::info!(code = error.code(), why = error.message(), "a request was refused");
+        message::error(id.as_ref(), &error)
     }
 
     /// The response.

@@ -14,6 +14,7 @@ use super::body::Parcel;
 use super::log_level::LogLevel;
 use super::socket::Outbox;
 use crate::protocol::error::code;
+use crate::protocol::reply::Delivery;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
     Event, Failure, Json, Method, Outcome, Progress, Reason, Reply, RequestId, Retry, Rope, RpcError, message, reshape,
@@ -55,7 +56,17 @@ pub(super) enum Step {
     Done(Outcome),
 }
 
-/// The answer to a call.
+/// The text of an answer, whatever it is sent over.
+pub(super) struct Written {
+    /// The HTTP status, where there is one that can still be chosen.
+    pub(super) status: StatusCode,
+    /// The JSON-RPC answer.
+    pub(super) text: Rope,
+    /// To be told when the handle in the text is out.
+    pub(super) handle: Option<Delivery>,
+}
+
+/// The answer to a call over HTTP.
 pub(super) struct Answer {
     /// The HTTP status, where it can still be chosen.
     pub(super) status: StatusCode,
@@ -174,11 +185,20 @@ fn after_panic() -> Reply {
 }
 
 impl Answer {
+    /// The answer that `outcome` is for the request `id` for `method`, with the handle in it bound to `outbox`.
+    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome, outbox: &Outbox) -> Self {
+        let Written { status, text, handle } = Written::new(id, method, outcome);
+        let parcel = handle.map_or_else(Parcel::default, |handle| Parcel::new(handle, outbox.clone()));
+        Self { status, text, parcel }
+    }
+}
+
+impl Written {
     /// The answer that `outcome` is for the request `id` for `method`.
     ///
     /// The status is 200 for all that servers say and for failures of our own, since clients read JSON-RPC errors
     /// best there; the protocol's own errors have the status that the specification gives them.
-    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome, outbox: &Outbox) -> Self {
+    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome) -> Self {
         match outcome {
             Outcome::Result(result) => match reshape::result(method, &result) {
                 Ok(result) => Self::ok(message::result(id, result)),
@@ -187,15 +207,15 @@ impl Answer {
             Outcome::Shaped(result) => Self::ok(message::result(id, result)),
             Outcome::Error(error) => Self::error(id, method, &reshape::error(error)),
             Outcome::Failed(failure) => Self::error(id, method, &RpcError::from(&failure)),
-            Outcome::Task(handle) => {
-                let parcel = Parcel::new(handle.delivery, outbox.clone());
-                Self { status: StatusCode::OK, text: message::result(id, handle.created), parcel }
+            Outcome::Task(task) => {
+                let text = message::result(id, task.created);
+                Self { status: StatusCode::OK, text, handle: Some(task.delivery) }
             }
         }
     }
 
     fn ok(text: Rope) -> Self {
-        Self { status: StatusCode::OK, text, parcel: Parcel::default() }
+        Self { status: StatusCode::OK, text, handle: None }
     }
 
     fn error(id: &RequestId, method: &Method, error: &RpcError) -> Self {
@@ -205,7 +225,7 @@ impl Answer {
             code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
             _ => StatusCode::OK,
         };
-        Self { status, text: message::error(Some(id), error), parcel: Parcel::default() }
+        Self { status, text: message::error(Some(id), error), handle: None }
     }
 }
 

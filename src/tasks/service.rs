@@ -107,8 +107,8 @@ where
     }
 }
 
-/// Asks the server what it is, and adds that it has tasks.
-async fn discover<S>(inner: S, call: Call) -> Outcome
+/// Asks the server what it is (`server/discover`), and adds that it has tasks.
+pub async fn discover<S>(inner: S, call: Call) -> Outcome
 where
     S: Service<Call, Response = Reply, Error = Infallible>,
 {

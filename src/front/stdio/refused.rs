@@ -1,0 +1,98 @@
+//! Answers to lines that are no good requests.
+
+use bytes::Bytes;
+
+use crate::protocol::error::code;
+use crate::protocol::message::MessageFault;
+use crate::protocol::rope::ObjectWriter;
+use crate::protocol::{Json, JsonError, RequestId, Rope, RpcError, message};
+use crate::upstream::scan::{Addressee, Scan};
+
+/// What to do about a line that cannot be taken.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Tell its sender.
+    Answer(Rope),
+    /// It is an answer, to the question of this id.
+    OfAnswer(Json),
+    /// Nobody waits for anything.
+    Ignored,
+}
+
+/// The answer to a line that is no message.
+pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Refused {
+    let error = match &fault.cause {
+        MessageFault::Json(JsonError::Syntax(error)) => {
+            let place = error.column();
+            RpcError::new(code::PARSE, format!("Parse error: the line is not valid JSON (column {place})"))
+        }
+        _ => fault.to_rpc(),
+    };
+    // Whoever sent a request under an id that can still be found out waits for an answer under that id.
+    let id = fault.id.clone().or_else(|| {
+        let mut scan = Scan::default();
+        scan.feed(line);
+        match scan.addressee() {
+            Addressee::Us(Some(id)) if scan.is_rpc() => RequestId::read(id),
+            _ => None,
+        }
+    });
+    Refused::Answer(answer(id.as_ref(), &error))
+}
+
+/// The answer to a line that is longer than `limit`.
+pub(super) fn too_long(whom: Addressee, limit: usize) -> Refused {
+    let message = format!("Invalid request: the line is longer than limits.body allows ({limit} bytes)");
+    let error = RpcError::new(code::INVALID_REQUEST, message);
+    match whom {
+        Addressee::Us(Some(id)) => Refused::Answer(answer(RequestId::read(id).as_ref(), &error)),
+        Addressee::Call(id) => Refused::OfAnswer(id),
+        Addressee::Us(None) => Refused::Ignored,
+        Addressee::Unnamed | Addressee::Nobody => Refused::Answer(answer(None, &error)),
+    }
+}
+
+/// The answer to a request whose id is that of one that still runs.
+pub(super) fn repeated_id(id: &RequestId) -> Rope {
+    let why = "Invalid request: a request of this id is still running on this connection";
+    answer(Some(id), &RpcError::new(code::INVALID_REQUEST, why))
+}
+
+/// An error; `null` stands for an id that could not be read (JSON-RPC 2.0, response object).
+fn answer(id: Option<&RequestId>, error: &RpcError) -> Rope {
+    if let Some(id) = id {
+        return message::error(Some(id), error);
+    }
+    let mut writer = ObjectWriter::new();
+    writer.string("jsonrpc", "2.0").raw("id", &Json::from_value(&serde_json::Value::Null)).raw("error", error.raw());
+    writer.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Message;
+
+    fn shown(line: &str) -> (i64, String) {
+        let line = Bytes::from(line.to_owned());
+        let fault = Message::parse(&line, 16).unwrap_err();
+        let Refused::Answer(answer) = unreadable(&line, &fault) else { panic!() };
+        let answer: serde_json::Value = answer.into_json().read().unwrap();
+        (answer["error"]["code"].as_i64().unwrap(), answer["id"].to_string())
+    }
+
+    #[test]
+    fn a_broken_line_is_answered_under_the_id_that_can_be_found_in_it() {
+        let cases = [
+            ("nonsense", code::PARSE, "null"),
+            ("{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"a\":}}", code::PARSE, "7"),
+            ("{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":}}", code::PARSE, "null"),
+            ("{\"id\":7,\"method\":\"ping\"}", code::INVALID_REQUEST, "7"),
+            ("[1]", code::INVALID_REQUEST, "null"),
+            ("42", code::INVALID_REQUEST, "null"),
+        ];
+        for (line, code, id) in cases {
+            assert_eq!(shown(line), (code, id.to_owned()), "{line}");
+        }
+    }
+}
