@@ -201,7 +201,8 @@ where
     }
 }
 
-async fn ask<S>(mut service: S, call: Call) -> Reply
+/// Asks `service`, once it is ready.
+pub(super) async fn ask<S>(mut service: S, call: Call) -> Reply
 where
     S: Service<Call, Response = Reply, Error = Infallible>,
 {

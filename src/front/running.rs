@@ -106,8 +106,22 @@ impl Running {
         Self { source: Source::Starting(reply.boxed()), wanted, _place: place, record }
     }
 
-    /// What happens next. Not to be polled after the end.
+    /// What happens next, as far as the client asked for it. Not to be polled after the end.
     pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            match ready!(self.poll_event(context)) {
+                Event::Done(outcome) => return Poll::Ready(Step::Done(outcome)),
+                event => {
+                    if let Some(notification) = self.wanted.notification(event) {
+                        return Poll::Ready(Step::Notification(notification));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What happens next. Not to be polled after the end.
+    pub(super) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         let span = self.record.span.clone();
         let _entered = span.enter();
         loop {
@@ -118,22 +132,19 @@ impl Running {
                 }
                 Source::Open(reply) => ready!(reply.poll_next(context)),
             };
-            match event {
-                Some(Event::Done(outcome)) => {
-                    self.record.end(&outcome);
-                    return Poll::Ready(Step::Done(outcome));
-                }
-                Some(event) => {
-                    if let Some(notification) = self.wanted.notification(event) {
-                        return Poll::Ready(Step::Notification(notification));
-                    }
-                }
-                None => {
-                    let lost = Outcome::Failed(Failure::outcome_unknown("the reply ended without an outcome"));
-                    self.record.end(&lost);
-                    return Poll::Ready(Step::Done(lost));
-                }
+            let lost = || Event::Done(Outcome::Failed(Failure::outcome_unknown("the reply ended without an outcome")));
+            let event = event.unwrap_or_else(lost);
+            if let Event::Done(outcome) = &event {
+                self.record.end(outcome);
             }
+            return Poll::Ready(event);
+        }
+    }
+
+    /// Asks the server to stop, once it is being asked at all, and goes on listening.
+    pub(super) fn cancel(&self) {
+        if let Source::Open(reply) = &self.source {
+            reply.cancel();
         }
     }
 
@@ -166,7 +177,8 @@ impl Wanted {
     }
 }
 
-fn progress_notification(token: &Json, progress: &Progress) -> Rope {
+/// The notification that the server got on with it, under the client's own token.
+pub(super) fn progress_notification(token: &Json, progress: &Progress) -> Rope {
     let mut params = ObjectWriter::new();
     params.raw("progressToken", token).raw("progress", &progress.progress);
     if let Some(total) = &progress.total {
@@ -229,7 +241,8 @@ impl Written {
     }
 }
 
-fn no_result(why: &dyn fmt::Display) -> Failure {
+/// The failure of a call whose result cannot be read.
+pub(super) fn no_result(why: &dyn fmt::Display) -> Failure {
     Failure::new(
         Reason::BadAnswer,
         format!("the server answered with a result that is none ({why}); the tool may have run"),
