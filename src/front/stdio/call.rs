@@ -1,18 +1,18 @@
 //! One call of a modern client, from its request to its answer.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower_service::Service;
 
 use super::in_flight::Ticket;
 use super::outbox::Outbox;
 use crate::front::asked::Request;
+use crate::front::exchange;
 use crate::front::running::{self, Step, Wanted, Written};
-use crate::protocol::{Call, Caller, Json, Method, Reply, RequestId};
+use crate::protocol::{Call, Json, Method, Reply, RequestId};
 
 /// A call that runs.
 pub(super) struct Answering {
@@ -23,24 +23,13 @@ pub(super) struct Answering {
 }
 
 /// Gives the call to the service. `on_its_way` is dropped when the service has taken it.
-pub(super) fn ask<S>(
-    mut service: S,
-    request: &Request,
-    caller: Caller,
-    on_its_way: TaskTrackerToken,
-) -> impl Future<Output = Reply> + Send + 'static
+pub(super) async fn ask<S>(service: S, call: Call, on_its_way: TaskTrackerToken) -> Reply
 where
-    S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
-    S::Future: Send,
+    S: Service<Call, Response = Reply, Error = Infallible>,
 {
-    let (method, params) = (request.method.clone(), request.params.clone());
-    let call = Call { method, params, caller, arrived: Instant::now() };
-    async move {
-        let Ok(()) = poll_fn(|context| service.poll_ready(context)).await;
-        let Ok(reply) = service.call(call).await;
-        drop(on_its_way);
-        reply
-    }
+    let reply = exchange::ask(service, call).await;
+    drop(on_its_way);
+    reply
 }
 
 impl Answering {

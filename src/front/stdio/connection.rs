@@ -5,22 +5,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use tokio::io::AsyncRead;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
+use super::batch::{Batch, Sent};
 use super::call::{self, Answering};
 use super::in_flight::InFlight;
+use super::legacy::{Found, Legacy, Sessions, pump};
 use super::outbox::Outbox;
-use super::refused::{self, Refused};
-use super::{StdioFront, listen};
+use super::{StdioFront, listen, refused};
 use crate::config::Limits;
 use crate::front::asked::{self, Request};
+use crate::front::legacy::Taken;
 use crate::front::refusal::Refusal;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, Credentials, Json, Message, Method, Principal, Reply, RequestId};
+use crate::protocol::message::MessageFault;
+use crate::protocol::{
+    Call, Caller, Credentials, Json, Message, Method, Params, Principal, Reply, RequestId, message, meta_key,
+};
 use crate::upstream::lines::{Line, Lines};
+use crate::upstream::scan::Addressee;
 
 /// The connection to the client.
 pub(super) struct Connection<S> {
@@ -35,6 +44,9 @@ pub(super) struct Connection<S> {
     streams: Arc<Semaphore>,
     /// Requests about tasks, which are never refused; more of them wait unread.
     asks: Arc<Semaphore>,
+    /// Cancelled when nobody waits for answers any more.
+    cut: CancellationToken,
+    sessions: Sessions,
     jobs: Jobs,
 }
 
@@ -49,62 +61,71 @@ pub(super) enum Ended {
     Stopped,
 }
 
+/// Whether the request says of itself that it is of 2026-07-28. Nothing earlier on the connection counts.
+fn is_modern(params: Option<&Json>) -> bool {
+    let meta = params.and_then(|params| params.member("_meta"));
+    meta.is_some_and(|meta| meta.member(meta_key::PROTOCOL_VERSION).is_some())
+}
+
 /// Requests about tasks that are answered at the same time.
 const ASKS_AT_ONCE: usize = 64;
-
-impl<S> Connection<S> {
-    pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
-        let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        Self {
-            calls: places(front.limits.calls),
-            streams: places(front.limits.streams),
-            asks: places(ASKS_AT_ONCE),
-            server: front.server,
-            service: front.service,
-            limits: front.limits,
-            outbox,
-            in_flight: InFlight::default(),
-            on_their_way: TaskTracker::new(),
-            jobs,
-        }
-    }
-
-    /// Resolves when every request that was read has reached the service.
-    pub(super) async fn handed_over(&self) {
-        self.on_their_way.close();
-        tokio::select! {
-            () = self.on_their_way.wait() => {}
-            () = self.outbox.closed() => {}
-        }
-    }
-
-    /// Lets `calls` end within `grace`. Without a reader they are told to end at once.
-    pub(super) async fn finish(&self, calls: &Jobs, grace: Duration) {
-        let within = async {
-            tokio::select! {
-                () = calls.idle() => {}
-                () = self.outbox.closed() => {}
-                () = tokio::time::sleep(grace) => tracing::info!("some calls did not end within the grace time"),
-            }
-        };
-        within.await;
-        self.in_flight.cancel_all();
-        calls.idle().await;
-    }
-}
 
 impl<S> Connection<S>
 where
     S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
+    pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
+        let StdioFront { server, service, limits } = front;
+        let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        let (calls, cut, on_their_way) = (places(limits.calls), CancellationToken::new(), TaskTracker::new());
+        let tracked = {
+            let (service, on_their_way) = (service.clone(), on_their_way.clone());
+            move |call| call::ask(service.clone(), call, on_their_way.token()).boxed()
+        };
+        let in_session = (Arc::clone(&calls), limits.calls);
+        let sessions = Sessions::new(Arc::new(tracked), server.to_string(), in_session, outbox.clone(), Jobs::new());
+        let in_flight = InFlight::new(cut.clone());
+        let (streams, asks) = (places(limits.streams), places(ASKS_AT_ONCE));
+        Self { server, service, limits, outbox, in_flight, on_their_way, calls, streams, asks, cut, sessions, jobs }
+    }
+
+    /// Ends all within `grace`: first what was read comes to the service, then running calls may end; without a reader
+    /// they are told to end at once. `stop` is called in between.
+    pub(super) async fn finish(&self, calls: &Jobs, grace: Duration, stop: impl FnOnce()) {
+        self.on_their_way.close();
+        let patience = tokio::time::sleep(grace);
+        let patience = async {
+            tokio::select! {
+                () = patience => tracing::info!("some calls did not end within the grace time"),
+                () = self.outbox.closed() => {}
+            }
+        };
+        tokio::pin!(patience);
+        let in_time = tokio::select! {
+            () = self.on_their_way.wait() => true,
+            () = patience.as_mut() => false,
+        };
+        stop();
+        if in_time {
+            tokio::select! {
+                () = calls.idle() => {}
+                () = patience => {}
+            }
+        }
+        self.cut.cancel();
+        calls.idle().await;
+        self.sessions.close().await;
+    }
+
     /// Takes lines until there are no more, or nobody is there for the answers, or the proxy stops.
     pub(super) async fn read<R: AsyncRead + Unpin>(&self, mut lines: Lines<R>) -> Ended {
+        let mut legacy = Legacy::None;
         let read = async {
             loop {
                 match lines.next().await {
-                    Line::Whole(line) => self.take(line).await,
-                    Line::TooLong(whom) => self.refuse(refused::too_long(whom, self.limits.body)).await,
+                    Line::Whole(line) => self.take(line, &mut legacy).await,
+                    Line::TooLong(whom) => self.too_long(whom, &mut legacy).await,
                     Line::End => return Ended::Input,
                 }
             }
@@ -117,37 +138,104 @@ where
         }
     }
 
-    async fn take(&self, line: Bytes) {
+    async fn take(&self, line: Bytes, legacy: &mut Legacy) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
         match Message::parse(&line, self.limits.depth) {
-            Ok(Message::Request { id, method, params }) => {
+            Ok(Message::Request { id, method, params }) if is_modern(params.as_ref()) => {
                 if let Err(refusal) = self.request(&id, &method, params).await {
                     self.outbox.send(refusal.to(Some(&id)).into_message()).await;
                 }
             }
-            Ok(Message::Notification { method, params }) => self.notification(&method, params.as_ref()),
-            // Nobody was asked anything.
-            Ok(Message::Result { .. } | Message::Error { .. }) => tracing::debug!("an answer to no question"),
-            Err(fault) => self.refuse(refused::unreadable(&line, &fault)).await,
+            Ok(message) if self.cancels(&message) => {}
+            Ok(message) => self.legacy(message, legacy).await,
+            Err(fault) => match (&fault.cause, self.sessions.find(legacy, None).await) {
+                (MessageFault::Batch, Found::Live(session)) if session.revision().has_batches() => {
+                    let batch = Batch::take(session, Sent { line: &line, depth: self.limits.depth }).await;
+                    self.jobs.spawn("batch", batch.run(self.outbox.clone(), self.cut.clone()));
+                }
+                _ => self.outbox.send(refused::unreadable(&line, &fault)).await,
+            },
         }
     }
 
-    async fn refuse(&self, refused: Refused) {
-        match refused {
-            Refused::Answer(answer) => {
-                tracing::info!("a line was refused");
-                self.outbox.send(answer).await;
+    /// Whether the message cancels a modern request that runs.
+    fn cancels(&self, message: &Message) -> bool {
+        let Message::Notification { method, params: Some(params) } = message else { return false };
+        method == "notifications/cancelled"
+            && params.member("requestId").is_some_and(|id| self.in_flight.cancel(id))
+    }
+
+    async fn too_long(&self, whom: Addressee, legacy: &mut Legacy) {
+        let limit = self.limits.body;
+        tracing::warn!(limit, "a line of the client is longer than limits.body allows");
+        match whom {
+            Addressee::Us(Some(id)) => self.outbox.send(refused::too_long(Some(id), limit)).await,
+            Addressee::Us(None) => {}
+            // The server's question is not left open.
+            Addressee::Call(id) => {
+                let error = refused::too_long_answer(limit);
+                self.legacy(Message::Error { id: Some(id), error }, legacy).await;
             }
-            Refused::OfAnswer(_) | Refused::Ignored => tracing::info!("a line was ignored: it is too long"),
+            Addressee::Unnamed | Addressee::Nobody => self.outbox.send(refused::too_long(None, limit)).await,
         }
     }
 
-    fn notification(&self, method: &str, params: Option<&Json>) {
-        let cancelled = params.filter(|_| method == "notifications/cancelled").and_then(|it| it.member("requestId"));
-        if let Some(id) = cancelled {
-            self.in_flight.cancel(id);
+    /// A message of a client that does not say with each that it is modern.
+    async fn legacy(&self, message: Message, legacy: &mut Legacy) {
+        let id = match &message {
+            Message::Request { id, method, params } => {
+                if method == "initialize" {
+                    return self.initialize(id.clone(), params.clone(), legacy).await;
+                }
+                Some(id.clone())
+            }
+            _ => None,
+        };
+        let session = match self.sessions.find(legacy, id.as_ref()).await {
+            Found::Live(session) => session,
+            Found::Refused => return,
+            Found::None => return self.without_session(&message).await,
+        };
+        match session.take(message, Credentials::default()) {
+            Taken::Runs(outflow) => {
+                let (outbox, cut) = (self.outbox.clone(), self.cut.clone());
+                self.jobs.spawn("call", async move {
+                    tokio::select! {
+                        answer = pump(*outflow, &outbox) => if let Some(answer) = answer {
+                            outbox.send(answer).await;
+                        },
+                        () = cut.cancelled() => {}
+                    }
+                });
+            }
+            Taken::Passes(passing) => passing.await,
+            Taken::Done => {}
+            // Nobody waits for an answer to an answer, or to a notification.
+            Taken::Refused(error) => tracing::debug!(%error, "a message was ignored"),
+        }
+    }
+
+    async fn initialize(&self, id: RequestId, params: Option<Json>, legacy: &mut Legacy) {
+        match Params::read(&Method::Attach, params) {
+            Ok(params) => {
+                // A client that begins anew gets a server that does.
+                *legacy = Legacy::None;
+                *legacy = self.sessions.initialize(id, params, self.on_their_way.token());
+            }
+            Err(error) => self.outbox.send(message::error(Some(&id), &error)).await,
+        }
+    }
+
+    async fn without_session(&self, message: &Message) {
+        match message {
+            // It may come before all else (2025-11-25, lifecycle).
+            Message::Request { id, method, .. } if method == "ping" => {
+                self.outbox.send(message::result(id, Json::empty_object().into())).await;
+            }
+            Message::Request { id, .. } => self.outbox.send(refused::not_initialized(id)).await,
+            _ => tracing::debug!("a message was ignored: it belongs to no session"),
         }
     }
 
@@ -166,8 +254,9 @@ where
         }
         let place = self.place(&request).await?;
         let progress = caller.progress_token.clone();
-        let on_its_way = self.on_their_way.token();
-        let reply = call::ask(self.service.clone(), &request, caller, on_its_way);
+        let (method, params) = (request.method.clone(), request.params.clone());
+        let call = Call { method, params, caller, arrived: Instant::now() };
+        let reply = call::ask(self.service.clone(), call, self.on_their_way.token());
         let answering = Answering::new(&self.server, request, progress, reply, place, ticket);
         self.jobs.spawn("call", answering.run(self.outbox.clone()));
         Ok(())

@@ -8,8 +8,11 @@ use crate::protocol::{Json, RequestId};
 use crate::shared_map::SharedMap;
 
 /// The requests of one connection. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct InFlight(Arc<SharedMap<RequestId, CancellationToken>>);
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    requests: Arc<SharedMap<RequestId, CancellationToken>>,
+    all: CancellationToken,
+}
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
@@ -20,25 +23,25 @@ pub(super) struct Ticket {
 }
 
 impl InFlight {
+    /// No requests yet. All that come are cancelled with `all`.
+    pub(super) fn new(all: CancellationToken) -> Self {
+        Self { requests: Arc::default(), all }
+    }
+
     /// Notes a request; `None` if there is one of the same id, whose answer could not be told from its own. Not to
     /// be called by two at a time.
     pub(super) fn begin(&self, id: &RequestId) -> Option<Ticket> {
-        if self.0.with(id, |_| ()).is_some() {
+        if self.requests.with(id, |_| ()).is_some() {
             return None;
         }
-        let cancelled = CancellationToken::new();
-        self.0.insert(id.clone(), cancelled.clone());
+        let cancelled = self.all.child_token();
+        self.requests.insert(id.clone(), cancelled.clone());
         Some(Ticket { id: id.clone(), among: self.clone(), cancelled })
     }
 
     /// Cancels the request that `id` spells; whether there is one.
     pub(super) fn cancel(&self, id: Json) -> bool {
-        RequestId::read(id).is_some_and(|id| self.0.with(&id, CancellationToken::cancel).is_some())
-    }
-
-    /// Cancels all.
-    pub(super) fn cancel_all(&self) {
-        self.0.for_each(|_, request| request.cancel());
+        RequestId::read(id).is_some_and(|id| self.requests.with(&id, CancellationToken::cancel).is_some())
     }
 }
 
@@ -56,6 +59,6 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.among.0.remove(&self.id);
+        self.among.requests.remove(&self.id);
     }
 }

@@ -3,9 +3,11 @@
 //! One message a line, all on one channel: requests run at the same time, what belongs to them goes out between
 //! the answers of others. The client is this machine's user.
 
+mod batch;
 mod call;
 mod connection;
 mod in_flight;
+mod legacy;
 mod listen;
 mod outbox;
 mod refused;
@@ -69,9 +71,7 @@ where
         let served = async move {
             let ended = connection.read(lines).await;
             tracing::debug!(?ended, "nothing more is read");
-            connection.handed_over().await;
-            jobs.stop();
-            connection.finish(&calls, grace).await;
+            connection.finish(&calls, grace, || jobs.stop()).await;
         };
         {
             let mut served = pin!(served);

@@ -5,22 +5,11 @@ use bytes::Bytes;
 use crate::protocol::error::code;
 use crate::protocol::message::MessageFault;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Json, JsonError, RequestId, Rope, RpcError, message};
+use crate::protocol::{Json, JsonError, MODERN, RequestId, Rope, RpcError, message};
 use crate::upstream::scan::{Addressee, Scan};
 
-/// What to do about a line that cannot be taken.
-#[derive(Debug)]
-pub(super) enum Refused {
-    /// Tell its sender.
-    Answer(Rope),
-    /// It is an answer, to the question of this id.
-    OfAnswer(Json),
-    /// Nobody waits for anything.
-    Ignored,
-}
-
 /// The answer to a line that is no message.
-pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Refused {
+pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Rope {
     let error = match &fault.cause {
         MessageFault::Json(JsonError::Syntax(error)) => {
             let place = error.column();
@@ -28,6 +17,7 @@ pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Refused
         }
         _ => fault.to_rpc(),
     };
+    tracing::warn!(why = error.message(), "a line of the client was refused");
     // Whoever sent a request under an id that can still be found out waits for an answer under that id.
     let id = fault.id.clone().or_else(|| {
         let mut scan = Scan::default();
@@ -37,25 +27,38 @@ pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Refused
             _ => None,
         }
     });
-    Refused::Answer(answer(id.as_ref(), &error))
+    answer(id.as_ref(), &error)
 }
 
-/// The answer to a line that is longer than `limit`.
-pub(super) fn too_long(whom: Addressee, limit: usize) -> Refused {
+/// The answer to a request, under this id if there is one, that is longer than `limit`.
+pub(super) fn too_long(id: Option<Json>, limit: usize) -> Rope {
     let message = format!("Invalid request: the line is longer than limits.body allows ({limit} bytes)");
-    let error = RpcError::new(code::INVALID_REQUEST, message);
-    match whom {
-        Addressee::Us(Some(id)) => Refused::Answer(answer(RequestId::read(id).as_ref(), &error)),
-        Addressee::Call(id) => Refused::OfAnswer(id),
-        Addressee::Us(None) => Refused::Ignored,
-        Addressee::Unnamed | Addressee::Nobody => Refused::Answer(answer(None, &error)),
-    }
+    answer(id.and_then(RequestId::read).as_ref(), &RpcError::new(code::INVALID_REQUEST, message))
+}
+
+/// What a server is told whose question got an answer that is longer than `limit`.
+pub(super) fn too_long_answer(limit: usize) -> RpcError {
+    RpcError::new(code::INTERNAL, format!("the client's answer is longer than limits.body of Raincheck allows ({limit} bytes)"))
+}
+
+/// The answer to a request that belongs to no session and does not say that it needs none.
+pub(super) fn not_initialized(id: &RequestId) -> Rope {
+    let message = format!(
+        "Invalid request: send \"initialize\" first, or put _meta[\"io.modelcontextprotocol/protocolVersion\"] on \
+         every request (MCP {MODERN})"
+    );
+    answer(Some(id), &RpcError::new(code::INVALID_REQUEST, message))
 }
 
 /// The answer to a request whose id is that of one that still runs.
 pub(super) fn repeated_id(id: &RequestId) -> Rope {
     let why = "Invalid request: a request of this id is still running on this connection";
     answer(Some(id), &RpcError::new(code::INVALID_REQUEST, why))
+}
+
+/// The answer to a batch without messages.
+pub(super) fn empty_batch() -> Rope {
+    answer(None, &RpcError::new(code::INVALID_REQUEST, "Invalid request: the batch is empty"))
 }
 
 /// An error; `null` stands for an id that could not be read (JSON-RPC 2.0, response object).
@@ -76,8 +79,7 @@ mod tests {
     fn shown(line: &str) -> (i64, String) {
         let line = Bytes::from(line.to_owned());
         let fault = Message::parse(&line, 16).unwrap_err();
-        let Refused::Answer(answer) = unreadable(&line, &fault) else { panic!() };
-        let answer: serde_json::Value = answer.into_json().read().unwrap();
+        let answer: serde_json::Value = unreadable(&line, &fault).into_json().read().unwrap();
         (answer["error"]["code"].as_i64().unwrap(), answer["id"].to_string())
     }
 
