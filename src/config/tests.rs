@@ -24,7 +24,7 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[listen]\nhttp = \"127.0.0.1\"", &[("listen.http", "the port is missing")]),
     ("[listen]\nhttp = 8080", &[("listen.http", "found a whole number")]),
     ("[listen]\nhtpp = \"127.0.0.1:1\"", &[("listen.htpp", "unknown key; did you mean \"http\"?")]),
-    ("[listen]\nstdio = true", &[("listen.stdio", "not in this version yet")]),
+    ("[listen]\nstdio = true\nhttp = \"127.0.0.1:1\"", &[("listen.stdio", "take one of them out")]),
     ("[admin]\nhttp = \"127.0.0.1:1\"", &[("admin", "not in this version yet")]),
     ("[listen]\npublic_url = \"ftp://h/\"", &[("listen.public_url", "must be http or https")]),
     (
