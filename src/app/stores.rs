@@ -95,7 +95,8 @@ fn first_free(folder: &Path, config: &StoreConfig) -> Result<(Fresh, PathBuf), O
     match last {
         Some(error) => Err(error),
         // Every store of the row is held: this one says by whom.
-        None => stack::open(&StoreConfig { path: folder.join("0"), ..config.clone() }).map(|fresh| (fresh, folder.join("0"))),
+        None => stack::open(&StoreConfig { path: folder.join("0"), ..config.clone() })
+            .map(|fresh| (fresh, folder.join("0"))),
     }
 }
 
@@ -155,7 +156,9 @@ fn lineage(server: &ServerConfig) -> String {
     };
     match &server.transport {
         Transport::Stdio { command, cwd, .. } => {
-            command.iter().for_each(|part| add("part", part.as_bytes()));
+            for part in command {
+                add("part", part.as_bytes());
+            }
             let here = cwd.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
             add("folder", here.as_os_str().as_encoded_bytes());
         }

@@ -51,8 +51,7 @@ impl Stdio {
     }
 
     fn read(self) -> Result<Config, ConfigFaults> {
-        let mut environment =
-            Environment::of_process().with_flag("listen.stdio", "raincheck stdio", "true".to_owned());
+        let mut environment = Environment::of_process().with_flag("listen.stdio", "raincheck stdio", "true".to_owned());
         for (path, name, value) in [("store.path", "--store", self.store), ("defaults.after", "--after", self.after)] {
             if let Some(value) = value {
                 environment = environment.with_flag(path, name, value);
@@ -75,10 +74,13 @@ pub(super) fn serve_one(config: Config, name: Option<&str>) -> u8 {
             return exit::USAGE;
         }
     };
-    if let Err(error) = telemetry::start(config.log.format, &config.log.level) {
-        terminal::complain(&terminal::chain(&error));
-        return exit::USAGE;
-    }
+    let logs = match telemetry::start_unread(config.log.format, &config.log.level) {
+        Ok(logs) => logs,
+        Err(error) => {
+            terminal::complain(&terminal::chain(&error));
+            return exit::USAGE;
+        }
+    };
     let started = tokio::runtime::Builder::new_multi_thread().enable_all().build().and_then(|runtime| {
         let _entered = runtime.enter();
         let shutdown = Shutdown::of_process()?;
@@ -95,6 +97,7 @@ pub(super) fn serve_one(config: Config, name: Option<&str>) -> u8 {
     runtime.block_on(app::run_stdio(config, server, host, shutdown));
     // A read of stdin cannot be stopped, and nobody waits for it.
     runtime.shutdown_background();
+    logs.finish();
     exit::OK
 }
 

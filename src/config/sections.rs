@@ -48,7 +48,11 @@ fn door<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Door {
     let stdio: Option<bool> = section.get(reader, "stdio");
     // A flag or a variable says what this process is to do; what stands in the file is for the others.
     if section.says(reader, "stdio", true) && section.has(reader, "http") {
-        section.fault(reader, "stdio", "http is set too, but a process serves either HTTP or stdio; take one of them out");
+        section.fault(
+            reader,
+            "stdio",
+            "http is set too, but a process serves either HTTP or stdio; take one of them out",
+        );
     }
     if stdio == Some(true) { Door::Stdio } else { Door::Http }
 }

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::host::{Machine, modern};
+use crate::host::Machine;
 
 #[tokio::test]
 async fn what_was_asked_before_the_end_of_the_input_is_answered() {

@@ -72,18 +72,23 @@ impl Machine {
     }
 
     pub(crate) fn start_with(&self, arguments: &[String]) -> Connection {
-        let mut child = self.command(arguments).spawn().unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (mut errors, kept) = (child.stderr.take().unwrap(), Arc::clone(&log));
+        let mut connection = self.start_unread(arguments);
+        let (mut errors, kept) = (connection.child.stderr.take().unwrap(), Arc::clone(&connection.log));
         tokio::spawn(async move {
             let mut chunk = [0; 4096];
             while let Ok(1..) = errors.read(&mut chunk).await.inspect(|count| {
                 kept.lock().unwrap().push_str(&String::from_utf8_lossy(&chunk[..*count]));
             }) {}
         });
+        connection
+    }
+
+    /// The same, with a stderr that is never read.
+    pub(crate) fn start_unread(&self, arguments: &[String]) -> Connection {
+        let mut child = self.command(arguments).spawn().unwrap();
         let input = child.stdin.take();
         let output = child.stdout.take().map(BufReader::new);
-        Connection { child, input, output, log, next: 1, early: Vec::new() }
+        Connection { child, input, output, log: Arc::default(), next: 1, early: Vec::new() }
     }
 
     /// Starts Raincheck in front of the scripted server.

@@ -100,3 +100,14 @@ async fn nothing_but_messages_is_on_the_output_whatever_the_server_prints() {
     assert_eq!(client.next().await["id"], id);
     client.close().await;
 }
+
+#[tokio::test]
+async fn a_host_that_never_reads_the_log_is_served_all_the_same() {
+    let machine = Machine::with("chatty").env("RUST_LOG", "trace");
+    let mut client = machine.start_unread(&Machine::wrapped(&[]));
+    for at in 0..300 {
+        let id = client.call("echo", json!({ "at": at })).await;
+        assert_eq!(client.answer(&id).await["result"]["arguments"]["at"], at);
+    }
+    client.close().await;
+}

@@ -163,8 +163,7 @@ where
     /// Whether the message cancels a modern request that runs.
     fn cancels(&self, message: &Message) -> bool {
         let Message::Notification { method, params: Some(params) } = message else { return false };
-        method == "notifications/cancelled"
-            && params.member("requestId").is_some_and(|id| self.in_flight.cancel(id))
+        method == "notifications/cancelled" && params.member("requestId").is_some_and(|id| self.in_flight.cancel(id))
     }
 
     async fn too_long(&self, whom: Addressee, legacy: &mut Legacy) {

@@ -38,7 +38,10 @@ pub(super) fn too_long(id: Option<Json>, limit: usize) -> Rope {
 
 /// What a server is told whose question got an answer that is longer than `limit`.
 pub(super) fn too_long_answer(limit: usize) -> RpcError {
-    RpcError::new(code::INTERNAL, format!("the client's answer is longer than limits.body of Raincheck allows ({limit} bytes)"))
+    RpcError::new(
+        code::INTERNAL,
+        format!("the client's answer is longer than limits.body of Raincheck allows ({limit} bytes)"),
+    )
 }
 
 /// The answer to a request that belongs to no session and does not say that it needs none.
