@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use raincheck::config::{ForwardCancel, Limits, ServerConfig, Transport, UpstreamEra};
+use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, Transport, UpstreamEra};
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{Call, Caller, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal, Reply};
 use raincheck::upstream::{GuardProgram, Upstream};
@@ -43,6 +43,9 @@ fn config(script: &str, dir: &TempDir) -> ServerConfig {
             hide: Vec::new(),
         },
         share: false,
+        sessions: SessionCount::Auto,
+        serial: false,
+        offer: Vec::new(),
         cancel: ForwardCancel::Forward,
         cancel_grace: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(20),
