@@ -89,7 +89,8 @@ impl RpcError {
         }
         let capability = question.kind.capability();
         let data = serde_json::json!({ "requiredCapabilities": { capability: settings } });
-        let text = format!("this request needs a client that declares the capability {capability} on the request itself");
+        let text =
+            format!("this request needs a client that declares the capability {capability} on the request itself");
         Self::with_data(code::MISSING_CAPABILITY, text, Some(&Json::from_value(&data)))
     }
 
