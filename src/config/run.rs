@@ -47,6 +47,8 @@ pub struct Listen {
     pub allowed_origins: Vec<String>,
     /// How often a comment is sent on an open stream.
     pub keep_alive: Duration,
+    /// How long the session of a legacy client is kept while it has neither an open stream nor a running call.
+    pub session_idle: Duration,
 }
 
 /// Where tasks are kept.
@@ -130,8 +132,10 @@ pub struct Limits {
     pub calls: usize,
     /// Open connections of clients.
     pub connections: usize,
-    /// Open `subscriptions/listen` streams.
+    /// Open `subscriptions/listen` streams, and GET streams of legacy clients.
     pub streams: usize,
+    /// Sessions of legacy clients.
+    pub sessions: usize,
     /// Calls that wait for a slot, all together.
     pub queue: usize,
     /// How long a client may take to send a request's head and body.
@@ -344,6 +348,7 @@ impl Default for Limits {
             calls: 1024,
             connections: 4096,
             streams: 1024,
+            sessions: 1024,
             queue: 1024,
             read_timeout: Duration::from_secs(30),
         }

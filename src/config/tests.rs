@@ -36,6 +36,8 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
         &[("listen.allowed_origins[0]", "list the ones that you trust"), ("listen.allowed_origins[1]", "an origin")],
     ),
     ("[listen]\nkeep_alive = 15", &[("listen.keep_alive", "write \"15s\"")]),
+    ("[listen]\nsession_idle = 3600", &[("listen.session_idle", "write \"3600s\"")]),
+    ("[limits]\nsessions = 0", &[("limits.sessions", "above 0")]),
     ("[store]\npath = \"\"", &[("store.path", "must not be empty")]),
     (
         "[store]\ndurability = \"disk\"\ncache = \"lots\"\nmax_tasks = 0",

@@ -48,10 +48,12 @@ impl Refusal {
         Self::rpc(StatusCode::UNAUTHORIZED, error).with(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
-    /// 405: the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
+    /// 405: without a session the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
     pub(super) fn method_not_allowed() -> Self {
-        Self::http(StatusCode::METHOD_NOT_ALLOWED, "this endpoint takes POST only: one JSON-RPC message each")
-            .with(ALLOW, HeaderValue::from_static("POST, OPTIONS"))
+        let message = "this endpoint takes POST: one JSON-RPC message each; GET and DELETE are for sessions of older \
+                       revisions and need Mcp-Session-Id";
+        Self::http(StatusCode::METHOD_NOT_ALLOWED, message)
+            .with(ALLOW, HeaderValue::from_static("POST, GET, DELETE, OPTIONS"))
     }
 
     /// Ends the connection, since the rest of the request is not read.
