@@ -273,6 +273,19 @@ pub struct ToolPolicy {
     pub max_running: Option<usize>,
     /// What a client without Tasks gets.
     pub fallback: Fallback,
+    /// What a question of the tool does to a call that is no task yet.
+    pub ask: AskPolicy,
+    /// How long a question may wait for its answer.
+    pub ask_timeout: Duration,
+}
+
+/// What a question of the tool does to a call that may become a task and is none yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskPolicy {
+    /// It makes the call a task at once.
+    Task,
+    /// The first one is asked in a multi round-trip result, before there is a task.
+    First,
 }
 
 /// When a call becomes a task.
@@ -363,6 +376,8 @@ impl Default for ToolPolicy {
             keep: Some(Duration::from_hours(24)),
             max_running: None,
             fallback: Fallback::Wait,
+            ask: AskPolicy::Task,
+            ask_timeout: Duration::from_hours(24),
         }
     }
 }

@@ -62,11 +62,12 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ),
     ("[shutdown]\ngrace = \"5 parsecs\"", &[("shutdown.grace", "a duration")]),
     (
-        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask_timeout = \"1h\"\non_lost = \"unknown\"",
+        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask = \"second\"\nask_timeout = 5\non_lost = \"unknown\"",
         &[
             ("defaults.mode", "\"sync\", \"auto\", \"task\""),
             ("defaults.fallback", "not in this version yet"),
-            ("defaults.ask_timeout", "not in this version yet"),
+            ("defaults.ask", "\"task\", \"first\""),
+            ("defaults.ask_timeout", "a duration"),
             ("defaults.on_lost", "not in this version yet"),
         ],
     ),
