@@ -69,6 +69,8 @@ pub struct Listen {
     pub allowed_origins: Vec<String>,
     /// How often a comment is sent on an open stream.
     pub keep_alive: Duration,
+    /// How long the session of a legacy client is kept while it has neither an open stream nor a running call.
+    pub session_idle: Duration,
 }
 
 /// Where tasks are kept.
@@ -152,8 +154,10 @@ pub struct Limits {
     pub calls: usize,
     /// Open connections of clients.
     pub connections: usize,
-    /// Open `subscriptions/listen` streams.
+    /// Open `subscriptions/listen` streams, and GET streams of legacy clients.
     pub streams: usize,
+    /// Sessions of legacy clients.
+    pub sessions: usize,
     /// Calls that wait for a slot, all together.
     pub queue: usize,
     /// How long a client may take to send a request's head and body.
@@ -291,6 +295,19 @@ pub struct ToolPolicy {
     pub max_running: Option<usize>,
     /// What a client without Tasks gets.
     pub fallback: Fallback,
+    /// What a question of the tool does to a call that is no task yet.
+    pub ask: AskPolicy,
+    /// How long a question may wait for its answer.
+    pub ask_timeout: Duration,
+}
+
+/// What a question of the tool does to a call that may become a task and is none yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskPolicy {
+    /// It makes the call a task at once.
+    Task,
+    /// The first one is asked in a multi round-trip result, before there is a task.
+    First,
 }
 
 /// When a call becomes a task.
@@ -381,6 +398,8 @@ impl Default for ToolPolicy {
             keep: Some(Duration::from_hours(24)),
             max_running: None,
             fallback: Fallback::Wait,
+            ask: AskPolicy::Task,
+            ask_timeout: Duration::from_hours(24),
         }
     }
 }
@@ -394,6 +413,7 @@ impl Default for Limits {
             calls: 1024,
             connections: 4096,
             streams: 1024,
+            sessions: 1024,
             queue: 1024,
             read_timeout: Duration::from_secs(30),
         }

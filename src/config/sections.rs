@@ -40,6 +40,7 @@ pub(super) fn listen<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> 
         allowed_hosts: hosts.into_iter().map(|Host(host)| host).collect(),
         allowed_origins: origins.into_iter().map(|WebOrigin(origin)| origin).collect(),
         keep_alive: section.get(reader, "keep_alive").unwrap_or(Duration::from_secs(15)),
+        session_idle: section.get(reader, "session_idle").unwrap_or(Duration::from_hours(1)),
     };
     (listen, door(reader, section))
 }
@@ -83,12 +84,13 @@ pub(super) fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> 
     let calls = count(reader, "calls", default.calls);
     let connections = count(reader, "connections", default.connections);
     let streams = count(reader, "streams", default.streams);
+    let sessions = count(reader, "sessions", default.sessions);
     let queue = count(reader, "queue", default.queue);
     if depth > DEEPEST {
         section.fault(reader, "depth", format!("must be {DEEPEST} at most"));
     }
     let read_timeout = section.get(reader, "read_timeout").unwrap_or(default.read_timeout);
-    Limits { body, message, depth, calls, connections, streams, queue, read_timeout }
+    Limits { body, message, depth, calls, connections, streams, sessions, queue, read_timeout }
 }
 
 pub(super) fn log<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, door: Door) -> LogConfig {

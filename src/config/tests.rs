@@ -36,6 +36,8 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
         &[("listen.allowed_origins[0]", "list the ones that you trust"), ("listen.allowed_origins[1]", "an origin")],
     ),
     ("[listen]\nkeep_alive = 15", &[("listen.keep_alive", "write \"15s\"")]),
+    ("[listen]\nsession_idle = 3600", &[("listen.session_idle", "write \"3600s\"")]),
+    ("[limits]\nsessions = 0", &[("limits.sessions", "above 0")]),
     ("[store]\npath = \"\"", &[("store.path", "must not be empty")]),
     (
         "[store]\ndurability = \"disk\"\ncache = \"lots\"\nmax_tasks = 0",
@@ -60,11 +62,12 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ),
     ("[shutdown]\ngrace = \"5 parsecs\"", &[("shutdown.grace", "a duration")]),
     (
-        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask_timeout = \"1h\"\non_lost = \"unknown\"",
+        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask = \"second\"\nask_timeout = 5\non_lost = \"unknown\"",
         &[
             ("defaults.mode", "\"sync\", \"auto\", \"task\""),
             ("defaults.fallback", "not in this version yet"),
-            ("defaults.ask_timeout", "not in this version yet"),
+            ("defaults.ask", "\"task\", \"first\""),
+            ("defaults.ask_timeout", "a duration"),
             ("defaults.on_lost", "not in this version yet"),
         ],
     ),

@@ -8,7 +8,6 @@ mod body;
 mod exchange;
 mod gate;
 mod intake;
-#[allow(dead_code, unused_imports, reason = "the transports are still to come")]
 mod legacy;
 mod listen;
 mod listener;
@@ -36,6 +35,7 @@ use tower_service::Service;
 use self::exchange::Shared;
 use self::gate::Gate;
 use self::intake::Intake;
+use self::legacy::Legacy;
 use self::principal::Identity;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
@@ -76,13 +76,17 @@ where
     pub async fn serve(self, listener: TcpListener, jobs: Jobs, grace: Duration) -> io::Result<()> {
         let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
         let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        let (calls, streams) = (places(self.limits.calls), places(self.limits.streams));
+        let mounts = self.mounts.iter().map(|mount| (mount.name.clone(), legacy::calls_to(mount.service.clone())));
+        let (calls_too, streams_too) = (Arc::clone(&calls), Arc::clone(&streams));
         let shared = Shared {
+            legacy: Legacy::new(mounts.collect(), &self.listen, &self.limits, calls_too, streams_too, jobs.clone()),
             gate: Gate::new(&self.listen, loopback),
             identity: Identity::new(self.owner, loopback),
             intake: Intake::new(&self.limits),
             keep_alive: self.listen.keep_alive,
-            calls: places(self.limits.calls),
-            streams: places(self.limits.streams),
+            calls,
+            streams,
             limits: self.limits,
             mounts: self.mounts,
             jobs,

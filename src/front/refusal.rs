@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use super::body::Body;
 use super::media;
 use crate::protocol::error::code;
-use crate::protocol::{Failure, Reason, RequestId, Retry, Rope, RpcError, message};
+use crate::protocol::{Failure, Reason, RequestId, Retry, RpcError, message};
 
 /// Why a request is not taken, with all that its answer needs. Boxed, since most requests are taken.
 #[derive(Debug)]
@@ -48,10 +48,12 @@ impl Refusal {
         Self::rpc(StatusCode::UNAUTHORIZED, error).with(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
-    /// 405: the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
+    /// 405: without a session the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
     pub(super) fn method_not_allowed() -> Self {
-        Self::http(StatusCode::METHOD_NOT_ALLOWED, "this endpoint takes POST only: one JSON-RPC message each")
-            .with(ALLOW, HeaderValue::from_static("POST, OPTIONS"))
+        let message = "this endpoint takes POST: one JSON-RPC message each; GET and DELETE are for sessions of older \
+                       revisions and need Mcp-Session-Id";
+        Self::http(StatusCode::METHOD_NOT_ALLOWED, message)
+            .with(ALLOW, HeaderValue::from_static("POST, GET, DELETE, OPTIONS"))
     }
 
     /// Ends the connection, since the rest of the request is not read.
@@ -83,11 +85,11 @@ impl Refusal {
         &self.0.error
     }
 
-    /// The JSON-RPC answer alone, for a transport without statuses and headers.
-    pub(super) fn into_message(self) -> Rope {
+    /// What the answer says where there are no statuses and headers.
+    pub(super) fn into_parts(self) -> (Option<RequestId>, RpcError) {
         let Content { id, error, .. } = *self.0;
         tracing::info!(code = error.code(), why = error.message(), "a request was refused");
-        message::error(id.as_ref(), &error)
+        (id, error)
     }
 
     /// The response.

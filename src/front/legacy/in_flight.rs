@@ -63,6 +63,7 @@ impl InFlight {
     }
 
     /// Whether nothing is in flight.
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.lock().flights.is_empty()
     }

@@ -2,12 +2,14 @@
 //!
 //! [`session`] is the part that knows no transport; over HTTP and over stdio it is the same.
 
+mod http;
 mod in_flight;
 mod outflow;
 mod questions;
 mod revision;
 mod session;
 
+pub(in crate::front) use http::{EventStream, Legacy, Sender};
 pub(in crate::front) use in_flight::SameId;
 pub(in crate::front) use outflow::{Outflow, Outgoing};
 pub(in crate::front) use revision::Revision;

@@ -175,6 +175,7 @@ impl Session {
     }
 
     /// Whether a request has no answer yet.
+    #[cfg(test)]
     pub(in crate::front) fn is_busy(&self) -> bool {
         !self.0.in_flight.is_empty()
     }

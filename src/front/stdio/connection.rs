@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::StatusCode;
 use tokio::io::AsyncRead;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
-use super::batch::{Batch, Sent};
+use super::batch::Batch;
 use super::call::{self, Answering};
 use super::in_flight::InFlight;
 use super::legacy::{Found, Legacy, Sessions, pump};
@@ -21,13 +22,11 @@ use super::outbox::Outbox;
 use super::{StdioFront, listen, refused};
 use crate::config::Limits;
 use crate::front::asked::{self, Request};
-use crate::front::legacy::Taken;
+use crate::front::legacy::{Session, Taken};
 use crate::front::refusal::Refusal;
 use crate::jobs::Jobs;
 use crate::protocol::message::MessageFault;
-use crate::protocol::{
-    Call, Caller, Credentials, Json, Message, Method, Params, Principal, Reply, RequestId, message, meta_key,
-};
+use crate::protocol::{Call, Caller, Credentials, Json, Message, Method, Params, Principal, Reply, RequestId, message};
 use crate::upstream::lines::{Line, Lines};
 use crate::upstream::scan::Addressee;
 
@@ -59,12 +58,6 @@ pub(super) enum Ended {
     Output,
     /// The proxy stops.
     Stopped,
-}
-
-/// Whether the request says of itself that it is of 2026-07-28. Nothing earlier on the connection counts.
-fn is_modern(params: Option<&Json>) -> bool {
-    let meta = params.and_then(|params| params.member("_meta"));
-    meta.is_some_and(|meta| meta.member(meta_key::PROTOCOL_VERSION).is_some())
 }
 
 /// Requests about tasks that are answered at the same time.
@@ -143,20 +136,29 @@ where
             return;
         }
         match Message::parse(&line, self.limits.depth) {
-            Ok(Message::Request { id, method, params }) if is_modern(params.as_ref()) => {
+            Ok(Message::Request { id, method, params }) if asked::is_modern(params.as_ref()) => {
                 if let Err(refusal) = self.request(&id, &method, params).await {
-                    self.outbox.send(refusal.to(Some(&id)).into_message()).await;
+                    self.outbox.send(refused::by_rule(refusal.to(Some(&id)))).await;
                 }
             }
             Ok(message) if self.cancels(&message) => {}
             Ok(message) => self.legacy(message, legacy).await,
             Err(fault) => match (&fault.cause, self.sessions.find(legacy, None).await) {
                 (MessageFault::Batch, Found::Live(session)) if session.revision().has_batches() => {
-                    let batch = Batch::take(session, Sent { line: &line, depth: self.limits.depth }).await;
-                    self.jobs.spawn("batch", batch.run(self.outbox.clone(), self.cut.clone()));
+                    self.batch(session, &line).await;
                 }
                 _ => self.outbox.send(refused::unreadable(&line, &fault)).await,
             },
+        }
+    }
+
+    async fn batch(&self, session: &Session, line: &Bytes) {
+        match asked::read_batch(line, self.limits.depth) {
+            Ok(messages) => {
+                let batch = Batch::take(session, messages).await;
+                self.jobs.spawn("batch", batch.run(self.outbox.clone(), self.cut.clone()));
+            }
+            Err(refusal) => self.outbox.send(refused::by_rule(refusal)).await,
         }
     }
 
@@ -239,7 +241,9 @@ where
     }
 
     async fn request(&self, id: &RequestId, name: &str, params: Option<Json>) -> Result<(), Refusal> {
-        let request = asked::read_request(id, name, params, None)?;
+        let method = Method::of(name);
+        let params = Params::read(&method, params).map_err(|error| Refusal::rpc(StatusCode::BAD_REQUEST, error))?;
+        let request = asked::read_modern(id, name, method, params, None)?;
         let Some(ticket) = self.in_flight.begin(id) else {
             self.outbox.send(refused::repeated_id(id)).await;
             return Ok(());

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::front::refusal::Refusal;
 use crate::protocol::error::code;
 use crate::protocol::message::MessageFault;
 use crate::protocol::rope::ObjectWriter;
@@ -59,9 +60,10 @@ pub(super) fn repeated_id(id: &RequestId) -> Rope {
     answer(Some(id), &RpcError::new(code::INVALID_REQUEST, why))
 }
 
-/// The answer to a batch without messages.
-pub(super) fn empty_batch() -> Rope {
-    answer(None, &RpcError::new(code::INVALID_REQUEST, "Invalid request: the batch is empty"))
+/// The answer to what is refused by rules that hold over HTTP too.
+pub(super) fn by_rule(refusal: Refusal) -> Rope {
+    let (id, error) = refusal.into_parts();
+    answer(id.as_ref(), &error)
 }
 
 /// An error; `null` stands for an id that could not be read (JSON-RPC 2.0, response object).
