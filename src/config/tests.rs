@@ -24,7 +24,7 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[listen]\nhttp = \"127.0.0.1\"", &[("listen.http", "the port is missing")]),
     ("[listen]\nhttp = 8080", &[("listen.http", "found a whole number")]),
     ("[listen]\nhtpp = \"127.0.0.1:1\"", &[("listen.htpp", "unknown key; did you mean \"http\"?")]),
-    ("[listen]\nstdio = true", &[("listen.stdio", "not in this version yet")]),
+    ("[listen]\nstdio = true\nhttp = \"127.0.0.1:1\"", &[("listen.stdio", "take one of them out")]),
     ("[admin]\nhttp = \"127.0.0.1:1\"", &[("admin", "not in this version yet")]),
     ("[listen]\npublic_url = \"ftp://h/\"", &[("listen.public_url", "must be http or https")]),
     (
@@ -36,6 +36,8 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
         &[("listen.allowed_origins[0]", "list the ones that you trust"), ("listen.allowed_origins[1]", "an origin")],
     ),
     ("[listen]\nkeep_alive = 15", &[("listen.keep_alive", "write \"15s\"")]),
+    ("[listen]\nsession_idle = 3600", &[("listen.session_idle", "write \"3600s\"")]),
+    ("[limits]\nsessions = 0", &[("limits.sessions", "above 0")]),
     ("[store]\npath = \"\"", &[("store.path", "must not be empty")]),
     (
         "[store]\ndurability = \"disk\"\ncache = \"lots\"\nmax_tasks = 0",
@@ -60,11 +62,12 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ),
     ("[shutdown]\ngrace = \"5 parsecs\"", &[("shutdown.grace", "a duration")]),
     (
-        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask_timeout = \"1h\"\non_lost = \"unknown\"",
+        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask = \"second\"\nask_timeout = 5\non_lost = \"unknown\"",
         &[
             ("defaults.mode", "\"sync\", \"auto\", \"task\""),
             ("defaults.fallback", "not in this version yet"),
-            ("defaults.ask_timeout", "not in this version yet"),
+            ("defaults.ask", "\"task\", \"first\""),
+            ("defaults.ask_timeout", "a duration"),
             ("defaults.on_lost", "not in this version yet"),
         ],
     ),
@@ -106,11 +109,14 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[[server]]\nname = \"a\"\ncommand = \"npx x\"", &[("server[0].command", "expected a list, found a string")]),
     ("[[server]]\nname = \"a\"\ncommand = [\"npx x\"]", &[("server[0].command", "no shell reads it")]),
     (
-        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\nforward = [\"a\"]\nheaders = { b = \"c\" }\nserial = true",
+        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\nforward = [\"a\"]\nheaders = { b = \"c\" }\nserial = 1\nsessions = \"many\"\noffer = [\"roots\", \"tea\"]\nhealth = true",
         &[
             ("server[0].forward", "only means something beside url"),
             ("server[0].headers", "only means something beside url"),
-            ("server[0].serial", "not in this version yet"),
+            ("server[0].serial", "expected true or false"),
+            ("server[0].sessions", "\"auto\", \"one\", \"pool\""),
+            ("server[0].offer[1]", "\"elicitation\", \"sampling\", \"roots\""),
+            ("server[0].health", "not in this version yet"),
         ],
     ),
     (

@@ -61,6 +61,7 @@ impl Setup {
                 allowed_hosts: Vec::new(),
                 allowed_origins: Vec::new(),
                 keep_alive: Duration::from_secs(15),
+                session_idle: Duration::from_hours(1),
             },
             limits: Limits::default(),
             owner: OwnerConfig {
