@@ -125,7 +125,9 @@ where
         let has_session = parts.headers.contains_key(SESSION_ID);
         match parts.method {
             HttpMethod::POST => {}
-            HttpMethod::GET | HttpMethod::DELETE if has_session => return self.without_body(mount, link, &parts),
+            HttpMethod::GET | HttpMethod::DELETE if has_session => {
+                return self.without_body(mount, link, &parts).await;
+            }
             _ => return Err(Refusal::method_not_allowed()),
         }
         let principal = self.identity.of(&parts.headers, link.peer).await?;
@@ -159,8 +161,8 @@ where
     }
 
     /// GET and DELETE, which belong to the sessions of legacy clients.
-    fn without_body(&self, mount: &Mount<S>, link: &Link, parts: &Parts) -> Result<Response<Body>, Refusal> {
-        let principal = self.identity.of(&parts.headers, link.peer)?;
+    async fn without_body(&self, mount: &Mount<S>, link: &Link, parts: &Parts) -> Result<Response<Body>, Refusal> {
+        let principal = self.identity.of(&parts.headers, link.peer).await?;
         // Nothing but a status answers a DELETE.
         if parts.method == HttpMethod::DELETE {
             let accepts = Accepts::Anything;

@@ -204,7 +204,7 @@ impl ReplySender {
 
     /// Resolves when no event waits for the reader: whoever sends large ones keeps one on the way. Cancel safe.
     pub async fn drained(&self) {
-        if self.events.reserve_many(WAITING_EVENTS).await.is_err() {
+        if self.events.0.reserve_many(WAITING_EVENTS).await.is_err() {
             // The reader has gone; there is nothing to send to.
             std::future::pending::<()>().await;
         }
