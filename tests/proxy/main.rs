@@ -34,6 +34,7 @@
 //! | 82 | `flat::*`; `front/replies.rs`: `a_client_that_does_not_read_…` |
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
+mod asking;
 mod bytes;
 mod client;
 mod clients;
