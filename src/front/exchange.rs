@@ -20,7 +20,7 @@ use super::asked::{self, Asked, Request};
 use super::body::Body;
 use super::gate::Gate;
 use super::intake::Intake;
-use super::listen::{self, Subscription};
+use super::listen::{Filter, Subscription, Terms};
 use super::media::{self, Accepts};
 use super::principal::Identity;
 use super::refusal::Refusal;
@@ -135,14 +135,22 @@ where
         };
         let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(parts.headers));
         if request.method == Method::Listen {
-            return self.listen(&request, &caller, accepts).map_err(|refusal| refusal.to(Some(&request.id)));
+            let id = request.id.clone();
+            return self.listen(mount, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)));
         }
         let id = request.id.clone();
         self.call(mount, link, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)))
     }
 
-    fn listen(&self, request: &Request, caller: &Caller, accepts: Accepts) -> Result<Response<Body>, Refusal> {
-        listen::check(&request.params, caller.tasks)?;
+    async fn listen(
+        &self,
+        mount: &Mount<S>,
+        request: Request,
+        caller: Caller,
+        accepts: Accepts,
+    ) -> Result<Response<Body>, Refusal> {
+        let Request { id, method, params, .. } = request;
+        let filter = Filter::read(&params, caller.tasks)?;
         if accepts == Accepts::Json {
             let message = "subscriptions/listen is answered by text/event-stream only";
             return Err(Refusal::http(StatusCode::NOT_ACCEPTABLE, message));
@@ -151,7 +159,9 @@ where
             let limit = self.limits.streams;
             Refusal::busy(format!("too many open subscriptions at once (limits.streams = {limit}); try again later"))
         })?;
-        let stream = Subscription::new(request.id.clone(), place, self.keep_alive, self.jobs.clone());
+        let reply = ask(mount.service.clone(), Call { method, params, caller, arrived: Instant::now() });
+        let terms = Terms { place, keep_alive: self.keep_alive, jobs: self.jobs.clone() };
+        let stream = Subscription::open(id, filter, reply, terms).await?;
         Ok(sse::response(Body::Listen(Box::new(stream))))
     }
 

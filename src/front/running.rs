@@ -199,13 +199,27 @@ impl Answer {
     }
 
     fn error(id: &RequestId, method: &Method, error: &RpcError) -> Self {
-        let status = match error.code() {
-            code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
-            // Servers also say this of a tool, and then the method is there.
-            code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
-            _ => StatusCode::OK,
-        };
+        let status = status_of(method, error);
         Self { status, text: message::error(Some(id), error), parcel: Parcel::default() }
+    }
+}
+
+/// The error that `outcome` is, with the status that goes with it; `None` if it is a result.
+pub(super) fn refusal(method: &Method, outcome: &Outcome) -> Option<(StatusCode, RpcError)> {
+    let error = match outcome {
+        Outcome::Result(_) | Outcome::Shaped(_) | Outcome::Task(_) => return None,
+        Outcome::Error(error) => reshape::error(error.clone()),
+        Outcome::Failed(failure) => RpcError::from(failure),
+    };
+    Some((status_of(method, &error), error))
+}
+
+fn status_of(method: &Method, error: &RpcError) -> StatusCode {
+    match error.code() {
+        code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
+        // Servers also say this of a tool, and then the method is there.
+        code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
+        _ => StatusCode::OK,
     }
 }
 

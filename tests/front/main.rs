@@ -4,6 +4,7 @@
 
 mod http2;
 mod limits;
+mod listen;
 mod replies;
 mod requests;
 mod secrets;
