@@ -22,6 +22,7 @@ use super::gate::Gate;
 use super::intake::Intake;
 use super::listen::{Filter, Subscription, Terms};
 use super::media::{self, Accepts};
+use super::param_headers::ToolHeaders;
 use super::principal::Identity;
 use super::refusal::Refusal;
 use super::running::{Answer, Running, Step, Wanted};
@@ -42,6 +43,7 @@ pub(super) struct Shared<S> {
     pub(super) keep_alive: Duration,
     pub(super) calls: Arc<Semaphore>,
     pub(super) streams: Arc<Semaphore>,
+    pub(super) tool_headers: ToolHeaders,
     pub(super) jobs: Jobs,
 }
 
@@ -182,11 +184,20 @@ where
                 Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
             })?),
         };
+        if method == Method::CallTool {
+            let ask = |call| ask(mount.service.clone(), call);
+            self.tool_headers.check(&mount.name, &params, &caller, ask).await?;
+        }
+        let learner =
+            (method == Method::ListTools).then(|| self.tool_headers.learner(&mount.name, &params, &caller.principal));
         let wanted = Wanted { progress: caller.progress_token.clone(), log: log_level };
         let span = running::span(&mount.name, &method, params.name());
         let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
         let reply = ask(mount.service.clone(), call);
         let mut running = Running::new(reply, &method, wanted, place, span);
+        if let Some(learner) = learner {
+            running.on_outcome(learner);
+        }
         if !accepts.takes_events() {
             let outcome = running.outcome().await;
             return Ok(plain(Answer::new(&id, &method, outcome, &link.outbox)));

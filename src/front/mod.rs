@@ -12,6 +12,7 @@ mod listen;
 mod listener;
 mod log_level;
 mod media;
+mod param_headers;
 mod principal;
 mod refusal;
 mod running;
@@ -33,6 +34,7 @@ use tower_service::Service;
 use self::exchange::Shared;
 use self::gate::Gate;
 use self::intake::Intake;
+use self::param_headers::ToolHeaders;
 use self::principal::Identity;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
@@ -80,6 +82,7 @@ where
             keep_alive: self.listen.keep_alive,
             calls: places(self.limits.calls),
             streams: places(self.limits.streams),
+            tool_headers: ToolHeaders::default(),
             limits: self.limits,
             mounts: self.mounts,
             jobs,

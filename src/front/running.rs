@@ -24,10 +24,14 @@ use crate::protocol::{
 pub(super) struct Running {
     source: Source,
     wanted: Wanted,
+    /// Who else wants to know how it ended.
+    witness: Option<Witness>,
     /// The place among the calls at the same time.
     _place: Option<OwnedSemaphorePermit>,
     record: Record,
 }
+
+type Witness = Box<dyn FnOnce(&Outcome) + Send>;
 
 /// Where events come from.
 enum Source {
@@ -92,7 +96,12 @@ impl Running {
         let reply = std::panic::AssertUnwindSafe(reply).catch_unwind();
         let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
         let record = Record { span, started: Instant::now(), level, is_over: false };
-        Self { source: Source::Starting(reply.boxed()), wanted, _place: place, record }
+        Self { source: Source::Starting(reply.boxed()), wanted, witness: None, _place: place, record }
+    }
+
+    /// Shows the outcome to `witness` when it comes.
+    pub(super) fn on_outcome(&mut self, witness: impl FnOnce(&Outcome) + Send + 'static) {
+        self.witness = Some(Box::new(witness));
     }
 
     /// What happens next. Not to be polled after the end.
@@ -110,6 +119,9 @@ impl Running {
             match event {
                 Some(Event::Done(outcome)) => {
                     self.record.end(&outcome);
+                    if let Some(witness) = self.witness.take() {
+                        witness(&outcome);
+                    }
                     return Poll::Ready(Step::Done(outcome));
                 }
                 Some(event) => {

@@ -5,6 +5,7 @@
 mod http2;
 mod limits;
 mod listen;
+mod param_headers;
 mod replies;
 mod requests;
 mod secrets;
