@@ -74,7 +74,7 @@ impl Upstream {
         let setup = Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default() };
         let link = match &setup.config.transport {
             Transport::Stdio { .. } => Link::Stdio(StdioUpstream::new(&setup, guard)),
-            Transport::Http { .. } => Link::Http(HttpUpstream::new(&setup)),
+            Transport::Http { .. } | Transport::Sse { .. } => Link::Http(HttpUpstream::new(&setup)),
         };
         Self(Arc::new(Inner { setup, link }))
     }

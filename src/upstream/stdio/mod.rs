@@ -1,10 +1,11 @@
 //! Servers as child processes over stdio: one for each principal, under a guard, calls multiplexed.
 
 mod backoff;
-mod connection;
+pub(super) mod connection;
 pub mod guard;
 mod launch;
-mod lines;
+pub(super) mod lines;
+pub(super) mod pipes;
 mod process;
 mod scan;
 mod spawn;

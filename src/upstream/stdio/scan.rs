@@ -48,7 +48,7 @@ enum Place {
 
 /// Whom a line is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Addressee {
+pub(in crate::upstream) enum Addressee {
     /// An answer, under this id.
     Call(Json),
     /// An answer perhaps, but it names no call.
