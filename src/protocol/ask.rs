@@ -90,6 +90,14 @@ impl QuestionKind {
     }
 }
 
+impl Question {
+    /// Whether it is an elicitation that sends the user to a URL (2025-11-25, elicitation, URL mode).
+    pub fn is_by_url(&self) -> bool {
+        let mode = self.params.member("mode").and_then(|mode| mode.read::<String>().ok());
+        mode.as_deref() == Some("url")
+    }
+}
+
 impl Ask {
     /// A question, and the side that waits for its answer.
     pub fn new(question: Question) -> (Self, Asking) {
@@ -162,12 +170,8 @@ impl Abilities {
         match question.kind {
             QuestionKind::Sampling | QuestionKind::Roots => true,
             QuestionKind::Elicitation => {
-                let mode = question.params.member("mode").and_then(|mode| mode.read::<String>().ok());
                 let has = |name: &str| settings.member(name).is_some_and(|it| it.is_object());
-                match mode.as_deref() {
-                    Some("url") => has("url"),
-                    _ => has("form") || !has("url"),
-                }
+                if question.is_by_url() { has("url") } else { has("form") || !has("url") }
             }
         }
     }
