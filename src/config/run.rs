@@ -163,6 +163,12 @@ pub struct ServerConfig {
     pub transport: Transport,
     /// Whether principals share its sessions or processes.
     pub share: bool,
+    /// How many sessions or processes a principal gets.
+    pub sessions: SessionCount,
+    /// Whether a session takes one call at a time.
+    pub serial: bool,
+    /// What it is told that its clients can be asked, beside what they declare.
+    pub offer: Vec<Offer>,
     /// Whether a cancel is forwarded to it.
     pub cancel: ForwardCancel,
     /// How long slot and session stay taken when a cancel is not answered.
@@ -209,6 +215,28 @@ pub enum Transport {
         /// Headers of the caller that are passed on.
         forward: Vec<HeaderName>,
     },
+}
+
+/// How many sessions or processes a principal gets. A legacy client's session has always exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionCount {
+    /// One, and another when that is busy and the client can be asked: so it is plain whose a question is.
+    Auto,
+    /// One.
+    One,
+    /// One for each call that runs.
+    Pool,
+}
+
+/// A kind of question that a server may be told it can ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// `elicitation/create`, by form.
+    Elicitation,
+    /// `sampling/createMessage`.
+    Sampling,
+    /// `roots/list`.
+    Roots,
 }
 
 /// Whether a cancel is forwarded to the server.

@@ -7,12 +7,12 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
 use super::reader::{Reader, Section};
-use super::run::{ForwardCancel, ServerConfig, Transport, UpstreamEra};
+use super::run::{ForwardCancel, Offer, ServerConfig, SessionCount, Transport, UpstreamEra};
 use super::secret;
 use super::setting::{Setting, WebUrl, choice};
 
 /// Settings of servers that belong to versions to come.
-const LATER: &[&str] = &["sessions", "serial", "roots", "budget", "max_running", "health"];
+const LATER: &[&str] = &["roots", "budget", "max_running", "health"];
 
 /// Headers that the proxy writes itself, so nobody else may set or pass them on.
 const OWN_HEADERS: &[&str] = &[
@@ -79,6 +79,9 @@ pub(super) fn read<'a>(
             name,
             transport,
             share: section.get(reader, "share").unwrap_or(false),
+            sessions: section.get(reader, "sessions").unwrap_or(SessionCount::Auto),
+            serial: section.get(reader, "serial").unwrap_or(false),
+            offer: section.list(reader, "offer").unwrap_or_default(),
             cancel: section.get(reader, "cancel").unwrap_or(ForwardCancel::Forward),
             cancel_grace: section.get(reader, "cancel_grace").unwrap_or(Duration::from_secs(30)),
             connect_timeout: section.get(reader, "connect_timeout").unwrap_or(Duration::from_mins(1)),
@@ -290,5 +293,22 @@ impl Setting for UpstreamEra {
 
     fn from_text(text: &str) -> Result<Self, String> {
         choice(text, &[("legacy", Self::Legacy), ("modern", Self::Modern), ("auto", Self::Auto)], &[])
+    }
+}
+
+impl Setting for SessionCount {
+    const EXPECTED: &'static str = "\"auto\", \"one\" or \"pool\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("auto", Self::Auto), ("one", Self::One), ("pool", Self::Pool)], &[])
+    }
+}
+
+impl Setting for Offer {
+    const EXPECTED: &'static str = "\"elicitation\", \"sampling\" or \"roots\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let choices = [("elicitation", Self::Elicitation), ("sampling", Self::Sampling), ("roots", Self::Roots)];
+        choice(text, &choices, &[])
     }
 }

@@ -106,11 +106,14 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[[server]]\nname = \"a\"\ncommand = \"npx x\"", &[("server[0].command", "expected a list, found a string")]),
     ("[[server]]\nname = \"a\"\ncommand = [\"npx x\"]", &[("server[0].command", "no shell reads it")]),
     (
-        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\nforward = [\"a\"]\nheaders = { b = \"c\" }\nserial = true",
+        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\nforward = [\"a\"]\nheaders = { b = \"c\" }\nserial = 1\nsessions = \"many\"\noffer = [\"roots\", \"tea\"]\nhealth = true",
         &[
             ("server[0].forward", "only means something beside url"),
             ("server[0].headers", "only means something beside url"),
-            ("server[0].serial", "not in this version yet"),
+            ("server[0].serial", "expected true or false"),
+            ("server[0].sessions", "\"auto\", \"one\", \"pool\""),
+            ("server[0].offer[1]", "\"elicitation\", \"sampling\", \"roots\""),
+            ("server[0].health", "not in this version yet"),
         ],
     ),
     (

@@ -158,6 +158,17 @@ impl Abilities {
         &self.raw
     }
 
+    /// The kinds of questions that it can be asked, each with the settings that the client spelled for it.
+    pub fn questions(&self) -> Vec<(QuestionKind, Json)> {
+        let Ok(members) = self.raw.members() else { return Vec::new() };
+        let kinds = [QuestionKind::Elicitation, QuestionKind::Sampling, QuestionKind::Roots];
+        let declared = kinds.map(|kind| {
+            let settings = Json::of(self.raw.bytes(), members.get(kind.capability())?);
+            settings.is_object().then_some((kind, settings))
+        });
+        declared.into_iter().flatten().collect()
+    }
+
     /// Whether questions of this kind may be put to the client at all.
     pub fn has(&self, kind: QuestionKind) -> bool {
         self.raw.member(kind.capability()).is_some_and(|settings| settings.is_object())

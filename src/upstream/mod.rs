@@ -1,12 +1,13 @@
 //! Clients of the servers behind: a call goes out in the server's own words, its answer comes back.
 
+mod attach;
 mod drive;
 mod handshake;
 mod http;
 mod incoming;
 mod outcome;
 mod pending;
-mod server_requests;
+mod questions;
 mod sessions;
 mod stdio;
 mod wire;
@@ -25,6 +26,7 @@ use crate::protocol::{Call, Caller, Method, Outcome, Reply};
 
 use self::handshake::LastSeen;
 use self::http::HttpUpstream;
+use self::questions::Askers;
 use self::stdio::StdioUpstream;
 
 pub use self::stdio::{GuardProgram, guard};
@@ -55,6 +57,8 @@ struct Setup {
     jobs: Jobs,
     /// To be set after every handshake.
     last_seen: LastSeen,
+    /// The tools that are known to ask.
+    askers: Askers,
 }
 
 /// How long `server/discover` waits for a server that was never seen.
@@ -72,7 +76,8 @@ impl Upstream {
     /// users of the library, whose own program has no `guard` command.
     pub fn with_guard(config: Arc<ServerConfig>, limits: &Limits, jobs: &Jobs, guard: GuardProgram) -> Self {
         let limits = Arc::new(limits.clone());
-        let setup = Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default() };
+        let setup =
+            Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default(), askers: Askers::default() };
         let link = match &setup.config.transport {
             Transport::Stdio { .. } => Link::Stdio(StdioUpstream::new(&setup, guard)),
             Transport::Http { .. } | Transport::Sse { .. } => Link::Http(HttpUpstream::new(&setup)),

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
 
 mod answers;
+mod asks;
 mod client;
 mod eras;
 #[path = "../support/http_server.rs"]

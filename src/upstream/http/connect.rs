@@ -18,12 +18,12 @@ use super::listen;
 use super::session::{HttpSession, OwnHeaders, Parts};
 use super::sse::{self, Found};
 use crate::config::{Transport, UpstreamEra};
-use crate::jobs::Jobs;
 use crate::protocol::headers::SESSION_ID;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope};
-use crate::upstream::handshake::{self, LastSeen, ServerInfo};
-use crate::upstream::sessions::{Connect, Distinction};
+use crate::upstream::handshake::{self, ServerInfo};
+use crate::upstream::questions::Floor;
+use crate::upstream::sessions::{Connect, Distinction, Opening};
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome};
 
@@ -38,14 +38,12 @@ struct Inner {
     limits: ReadLimits,
     patience: Duration,
     tried: UpstreamEra,
-    share: bool,
+    setup: Setup,
     known: Mutex<Option<ServerEra>>,
     /// It speaks HTTP+SSE of 2024-11-05.
     sse: AtomicBool,
     /// The config says so.
     sse_only: bool,
-    last_seen: LastSeen,
-    jobs: Jobs,
 }
 
 /// How `server/discover` was taken.
@@ -82,12 +80,10 @@ impl HttpConnect {
             limits: ReadLimits { message: setup.limits.message, depth: setup.limits.depth },
             patience: config.connect_timeout,
             tried: config.era,
-            share: config.share,
+            setup: setup.clone(),
             known: Mutex::new(known),
             sse: AtomicBool::new(sse_only),
             sse_only,
-            last_seen: setup.last_seen.clone(),
-            jobs: setup.jobs.clone(),
         }))
     }
 
@@ -127,7 +123,7 @@ impl HttpConnect {
     pub(super) async fn discover(&self, caller: &Caller) {
         let forwarded = self.0.endpoint.forwarded(&caller.credentials);
         if let Probe::Modern(info) = self.probe(&forwarded, self.0.patience).await {
-            self.0.last_seen.set(*info);
+            self.0.setup.last_seen.set(*info);
         }
     }
 
@@ -135,8 +131,8 @@ impl HttpConnect {
         *self.0.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(era);
     }
 
-    async fn open(&self, caller: &Caller) -> Result<HttpSession, Failure> {
-        let forwarded = self.0.endpoint.forwarded(&caller.credentials);
+    async fn open(&self, opening: &Opening) -> Result<HttpSession, Failure> {
+        let forwarded = self.0.endpoint.forwarded(&opening.caller.credentials);
         if self.0.tried == UpstreamEra::Auto && self.known().is_none() {
             match self.probe(&forwarded, PROBE).await {
                 Probe::Modern(info) => return Err(self.modern(*info)),
@@ -145,10 +141,10 @@ impl HttpConnect {
             }
         }
         let mut accept = JSON_FIRST;
-        let mut shaken = self.initialize(&forwarded, accept.clone()).await;
+        let mut shaken = self.initialize(&forwarded, accept.clone(), opening).await;
         if matches!(&shaken, Err(Refused::By(refusal)) if refusal.status == StatusCode::NOT_ACCEPTABLE) {
             accept = EVENTS_FIRST;
-            shaken = self.initialize(&forwarded, accept.clone()).await;
+            shaken = self.initialize(&forwarded, accept.clone(), opening).await;
         }
         let shaken = match shaken {
             Ok(shaken) => shaken,
@@ -173,26 +169,31 @@ impl HttpConnect {
             .map_err(|error| outcome::not_started(&self.0.server, &error.to_string()))?;
         let version = HeaderValue::from_str(&info.protocol_version)
             .map_err(|_| outcome::not_started(&self.0.server, "its revision is no header value"))?;
+        let shared = self.0.setup.config.share && opening.attached.is_none();
         let session = HttpSession::new(Parts {
             endpoint: Arc::clone(&self.0.endpoint),
             limits: self.0.limits,
             id: shaken.headers.get(SESSION_ID).cloned(),
             version,
             accept,
-            forwarded: if self.0.share { OwnHeaders::None } else { OwnHeaders::Newest(Mutex::new(forwarded.clone())) },
-            jobs: self.0.jobs.clone(),
+            forwarded: if shared { OwnHeaders::None } else { OwnHeaders::Newest(Mutex::new(forwarded.clone())) },
+            floor: Floor::new(&self.0.setup),
+            jobs: self.0.setup.jobs.clone(),
         });
+        if let Some(attached) = &opening.attached {
+            session.floor().attach(&attached.client, info.said.clone());
+        }
         // Nothing else may be sent before this is acknowledged: servers refuse or crash (field case 15).
         session.tell(&forwarded, handshake::initialized()).await;
         self.is(ServerEra::Legacy);
-        self.0.last_seen.set(info);
-        self.0.jobs.spawn("listen stream", listen::listen(session.clone()));
+        self.0.setup.last_seen.set(info);
+        self.0.setup.jobs.spawn("listen stream", listen::listen(session.clone()));
         Ok(session)
     }
 
     /// Notes that the server is modern. The failure is for callers who asked for a session; they look again.
     fn modern(&self, info: ServerInfo) -> Failure {
-        self.0.last_seen.set(info);
+        self.0.setup.last_seen.set(info);
         self.is(ServerEra::Modern);
         outcome::not_started(&self.0.server, "it speaks 2026-07-28, which has no sessions")
     }
@@ -216,8 +217,14 @@ impl HttpConnect {
         }
     }
 
-    async fn initialize(&self, forwarded: &HeaderMap, accept: HeaderValue) -> Result<Shaken, Refused> {
-        self.ask(forwarded, accept, HeaderMap::new(), handshake::initialize(HANDSHAKE_ID)).await
+    async fn initialize(
+        &self,
+        forwarded: &HeaderMap,
+        accept: HeaderValue,
+        opening: &Opening,
+    ) -> Result<Shaken, Refused> {
+        let request = handshake::initialize(HANDSHAKE_ID, opening, &self.0.setup.config.offer);
+        self.ask(forwarded, accept, HeaderMap::new(), request).await
     }
 
     async fn probe(&self, forwarded: &HeaderMap, patience: Duration) -> Probe {
@@ -310,8 +317,8 @@ enum Refused {
 impl Connect for HttpConnect {
     type Session = HttpSession;
 
-    async fn connect(&self, caller: &Caller) -> Result<HttpSession, Failure> {
-        let opened = tokio::time::timeout(self.0.patience, self.open(caller)).await;
+    async fn connect(&self, opening: &Opening) -> Result<HttpSession, Failure> {
+        let opened = tokio::time::timeout(self.0.patience, self.open(opening)).await;
         let late = || outcome::not_started(&self.0.server, "it did not shake hands within connect_timeout");
         opened.unwrap_or_else(|_| Err(late()))
     }

@@ -15,9 +15,10 @@ use super::scan::{Addressee, Scan};
 use crate::config::ForwardCancel;
 use crate::protocol::json::{self, Json};
 use crate::protocol::message::MessageFault;
-use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope};
+use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope, RpcError};
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
+use crate::upstream::questions::Floor;
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome, wire};
 
@@ -38,6 +39,7 @@ pub(in crate::upstream) enum Handed {
 struct Inner {
     setup: Setup,
     pending: Pending,
+    floor: Floor,
     /// Requests, in order. A full queue holds the caller back.
     requests: mpsc::Sender<Request>,
     /// Answers and notifications. They go before requests; a full queue drops them, since a server that does
@@ -82,6 +84,7 @@ impl Connection {
         let connection = Self(Arc::new(Inner {
             setup: setup.clone(),
             pending: Pending::default(),
+            floor: Floor::new(setup),
             requests,
             notes,
             modern: AtomicBool::new(false),
@@ -98,25 +101,45 @@ impl Connection {
 
     /// Sends a call and sees it through.
     pub(in crate::upstream) async fn call(&self, call: &Call, sender: ReplySender) -> Handed {
-        let stop = sender.cancellation();
+        let (stop, events) = (sender.cancellation(), sender.events());
         let mut ticket = match self.0.pending.add(sender) {
             Ok(ticket) => ticket,
             Err(sender) => return Handed::NotTaken(sender),
         };
         let id = ticket.id;
-        let line = wire::line(wire::request(call, self.peer().era, id));
-        let settled = tokio::select! {
+        let seat = self.0.floor.enter(id, call, events);
+        let fate = seat.fate();
+        let line = wire::line(wire::request(call, self.era(), id));
+        tokio::select! {
             biased;
-            () = stop.cancelled() => None,
-            back = self.hand_over(Request { id, line }, &mut ticket) => Some(back),
-        };
-        match settled {
-            Some(Some(sender)) => Handed::NotTaken(sender),
-            Some(None) => Handed::Over,
-            None => {
+            () = stop.cancelled() => {
+                seat.cancelled();
                 self.stop(id).await;
-                Handed::Over
             }
+            error = fate.refused() => self.refuse_call(id, error),
+            back = self.hand_over(Request { id, line }, &mut ticket) => if let Some(sender) = back {
+                return Handed::NotTaken(sender);
+            },
+        }
+        Handed::Over
+    }
+
+    /// Ends a call whose server needs to ask what its client cannot be asked.
+    fn refuse_call(&self, id: u64, error: RpcError) {
+        match self.0.pending.stop(id) {
+            Stopped::NotSent(sender) => sender.done(Outcome::Error(error)),
+            Stopped::Over => {}
+            Stopped::Running(stopping) => {
+                self.tell_to_stop(id);
+                stopping.end(id, &self.0.pending, Outcome::Error(error));
+            }
+        }
+    }
+
+    fn tell_to_stop(&self, id: u64) {
+        match self.0.setup.config.cancel {
+            ForwardCancel::Forward | ForwardCancel::Ignored => self.tell(wire::cancelled(id)),
+            ForwardCancel::Never => {}
         }
     }
 
@@ -133,10 +156,7 @@ impl Connection {
             Stopped::NotSent(sender) => sender.done(Outcome::Failed(outcome::never_sent())),
             Stopped::Over => {}
             Stopped::Running(stopping) => {
-                match self.0.setup.config.cancel {
-                    ForwardCancel::Forward | ForwardCancel::Ignored => self.tell(wire::cancelled(id)),
-                    ForwardCancel::Never => {}
-                }
+                self.tell_to_stop(id);
                 stopping.finish(id, &self.0.pending).await;
             }
         }
@@ -169,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// Sends a notification that must not get lost.
+    /// Sends a notification, or the answer to a question, that must not get lost.
     pub(in crate::upstream) async fn notify(&self, note: Rope) {
         // If the writer has ended, so will the connection.
         let _ = self.0.notes.send(wire::line(note)).await;
@@ -235,10 +255,18 @@ impl Connection {
         self.0.over.cancel();
     }
 
-    fn peer(&self) -> Peer {
-        let modern = self.0.modern.load(Ordering::Acquire);
-        let era = if modern { ServerEra::Modern } else { ServerEra::Legacy };
-        Peer { era, shared: self.0.setup.config.share }
+    /// Who runs on it, and can be asked.
+    pub(in crate::upstream) fn floor(&self) -> &Floor {
+        &self.0.floor
+    }
+
+    fn era(&self) -> ServerEra {
+        if self.0.modern.load(Ordering::Acquire) { ServerEra::Modern } else { ServerEra::Legacy }
+    }
+
+    fn peer(&self) -> Peer<'_> {
+        let shared = self.0.setup.config.share && !self.0.floor.is_attached();
+        Peer { era: self.era(), shared, pending: &self.0.pending, floor: &self.0.floor }
     }
 
     async fn read_all(self, mut inbound: impl Inbound) {
@@ -265,7 +293,9 @@ impl Connection {
                 if matches!(message, Message::Result { .. } | Message::Error { .. }) {
                     self.0.answers.fetch_add(1, Ordering::Relaxed);
                 }
-                if let Some(answer) = incoming::take_in(message, &self.0.pending, self.peer()) {
+                let way = self.clone();
+                let way = move |answer| async move { way.notify(answer).await };
+                if let Some(answer) = incoming::take_in(message, &self.peer(), way) {
                     self.tell(answer);
                 }
             }

@@ -15,9 +15,9 @@ use super::super::failures;
 use super::post::{Posts, ROOM};
 use super::stream::{self, Events};
 use crate::protocol::{Caller, Failure, Outcome, Reason};
-use crate::upstream::handshake::{self, HandshakeError, ServerInfo};
-use crate::upstream::sessions::{Connect, Distinction, Session};
+use crate::upstream::sessions::{Connect, Distinction, Opening, Session};
 use crate::upstream::stdio::connection::Connection;
+use crate::upstream::stdio::initialize;
 use crate::upstream::{Setup, outcome};
 
 /// Opens connections.
@@ -95,8 +95,8 @@ impl SseConnect {
         Self { setup: setup.clone(), endpoint, http }
     }
 
-    async fn open(&self, caller: &Caller) -> Result<SseSession, Failure> {
-        let forwarded = self.endpoint.forwarded(&caller.credentials);
+    async fn open(&self, opening: &Opening) -> Result<SseSession, Failure> {
+        let forwarded = self.endpoint.forwarded(&opening.caller.credentials);
         let limits = self.http.limits();
         let name = &self.setup.config.name;
         let (events, uri) = match look(name, &self.endpoint, &forwarded, limits).await {
@@ -107,7 +107,7 @@ impl SseConnect {
                 return Err(failure);
             }
         };
-        let shared = self.setup.config.share;
+        let shared = self.setup.config.share && opening.attached.is_none();
         let forwarded = Arc::new(Mutex::new(if shared { HeaderMap::new() } else { forwarded }));
         let posts = Posts {
             endpoint: Arc::clone(&self.endpoint),
@@ -124,7 +124,7 @@ impl SseConnect {
         let session = SseSession { connection, forwarded, shared, how };
         self.setup.jobs.spawn("event stream", session.clone().watch());
         let unfinished = Unfinished(Some(session.connection.clone()));
-        let shaken = shake_hands(&session.connection).await;
+        let shaken = initialize(&session.connection, &self.setup.config, opening).await;
         let info = shaken.map_err(|error| outcome::not_started(name, &error.to_string()))?;
         self.setup.last_seen.set(info);
         unfinished.finish();
@@ -132,17 +132,11 @@ impl SseConnect {
     }
 }
 
-async fn shake_hands(connection: &Connection) -> Result<ServerInfo, HandshakeError> {
-    let info = ServerInfo::of_initialize(connection.ask(handshake::initialize).await)?;
-    connection.notify(handshake::initialized()).await;
-    Ok(info)
-}
-
 impl Connect for SseConnect {
     type Session = SseSession;
 
-    async fn connect(&self, caller: &Caller) -> Result<SseSession, Failure> {
-        let opened = tokio::time::timeout(self.setup.config.connect_timeout, self.open(caller)).await;
+    async fn connect(&self, opening: &Opening) -> Result<SseSession, Failure> {
+        let opened = tokio::time::timeout(self.setup.config.connect_timeout, self.open(opening)).await;
         let late = || outcome::not_started(&self.setup.config.name, "it did not shake hands within connect_timeout");
         opened.unwrap_or_else(|_| Err(late()))
     }

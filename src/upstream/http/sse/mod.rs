@@ -11,7 +11,7 @@ use self::connect::SseConnect;
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use crate::protocol::{Call, Caller, Outcome, ReplySender};
-use crate::upstream::sessions::Sessions;
+use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
 use crate::upstream::{Setup, outcome};
 
@@ -41,7 +41,7 @@ impl SseUpstream {
         let server = &self.setup.config.name;
         for _ in 0..ATTEMPTS {
             let lease = tokio::select! {
-                lease = self.sessions.get(&call.caller) => lease,
+                lease = self.sessions.get_for(call) => lease,
                 () = sender.cancelled() => Err(outcome::never_sent()),
             };
             let session = match lease {
@@ -60,7 +60,7 @@ impl SseUpstream {
     /// Connects for `caller`, if there is no connection.
     pub(super) async fn prepare(&self, caller: &Caller) {
         // Calls are told on their own why it failed.
-        let _ = self.sessions.get(caller).await;
+        let _ = self.sessions.get(caller, Want::Presence).await;
     }
 
     /// Ends all connections.
