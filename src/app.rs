@@ -58,7 +58,9 @@ pub async fn run(
     let listener = TcpListener::bind(config.listen.http).await.map_err(bind_error)?;
     let address = listener.local_addr().map_err(bind_error)?;
 
-    let [fronts, runs, upstreams, stores] = [Jobs::new(), Jobs::new(), Jobs::new(), Jobs::new()];
+    let [fronts, stores] = [Jobs::new(), Jobs::new()];
+    // The front polls each call, or lets go of it, and so does a run with its call to the server.
+    let [runs, upstreams] = [Jobs::new().driven_by_waiters(), Jobs::new().driven_by_waiters()];
     let clock: SharedClock = Arc::new(SystemClock);
     let Opened { store, left_open } = Store::open(&config.store, clock, &stores).map_err(AppError::Store)?;
     settle_lost(&store, left_open).await;

@@ -1,16 +1,18 @@
 //! What comes back from a call: a short stream of events that ends in one outcome.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
-use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Notify, oneshot};
 
 use super::error::RpcError;
 use super::failure::Failure;
 use super::json::Json;
 use super::progress::Progress;
 use super::rope::Rope;
+use crate::jobs::{HeldJob, Jobs};
 
 /// What happens in the course of a call.
 #[derive(Debug)]
@@ -54,6 +56,9 @@ pub struct Delivery(oneshot::Sender<()>);
 
 /// The events of one call. Dropping it before the outcome abandons the call: the server is told to
 /// stop, as its era wants that, and a later answer is dropped.
+///
+/// It may hold the job of the call (see [`Reply::driven`]): whoever does not poll it steadily calls
+/// [`Reply::send_to_background`].
 #[derive(Debug)]
 pub struct Reply(Source);
 
@@ -69,20 +74,51 @@ enum Source {
 
 #[derive(Debug)]
 struct OpenReply {
-    events: mpsc::Receiver<Event>,
-    outcome: oneshot::Receiver<Outcome>,
-    /// The outcome, while events that came before it are still to be taken.
-    ended: Option<Outcome>,
-    cancel: CancellationToken,
+    line: Arc<Line>,
+    /// What brings the outcome about, if nobody else drives it.
+    job: Option<HeldJob>,
 }
 
 /// The end of a [`Reply`] that the server's side holds. Dropping it without an outcome ends the call
 /// as outcome unknown.
 #[derive(Debug)]
-pub struct ReplySender {
-    events: mpsc::Sender<Event>,
-    outcome: oneshot::Sender<Outcome>,
-    cancel: CancellationToken,
+pub struct ReplySender(Arc<Line>);
+
+/// Whether a call is to be stopped, apart from its [`ReplySender`].
+#[derive(Clone, Debug)]
+pub struct Cancellation(Arc<Line>);
+
+/// What both ends share.
+#[derive(Debug)]
+struct Line {
+    state: Mutex<State>,
+    /// The reader cancelled or left.
+    wish: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    events: VecDeque<Event>,
+    end: End,
+    reader: Reader,
+    cancelled: bool,
+}
+
+/// To `Sent` or `Lost`, once, and to `Taken`.
+#[derive(Debug)]
+enum End {
+    Open,
+    Sent(Outcome),
+    /// The sender was dropped.
+    Lost,
+    Taken,
+}
+
+#[derive(Debug)]
+enum Reader {
+    /// To be woken, if it waits.
+    Here(Option<Waker>),
+    Gone,
 }
 
 /// Events that may wait in a reply that nobody reads; more are dropped.
@@ -99,17 +135,38 @@ impl Reply {
 
     /// A reply whose events are still to come, and the end that sends them.
     pub fn channel() -> (ReplySender, Self) {
-        let (events, events_out) = mpsc::channel(WAITING_EVENTS);
-        let (outcome, outcome_out) = oneshot::channel();
-        let cancel = CancellationToken::new();
-        let open = OpenReply { events: events_out, outcome: outcome_out, ended: None, cancel: cancel.clone() };
-        (ReplySender { events, outcome, cancel }, Self(Source::Open(open)))
+        let state = State { events: VecDeque::new(), end: End::Open, reader: Reader::Here(None), cancelled: false };
+        let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
+        (ReplySender(Arc::clone(&line)), Self(Source::Open(OpenReply { line, job: None })))
+    }
+
+    /// A reply to a call that the job which `make` makes sees through. The job is one of `jobs`; if those are driven
+    /// by who waits for them, it goes on while the reply is polled, and in the background once the reply was
+    /// dropped or has given the outcome out.
+    pub fn driven<F>(jobs: &Jobs, name: &'static str, make: impl FnOnce(ReplySender) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, mut reply) = Self::channel();
+        let job = jobs.hold(name, make(sender));
+        if let Source::Open(open) = &mut reply.0 {
+            open.job = job;
+        }
+        reply
     }
 
     /// Asks the server to stop, and goes on listening: the answer may still win.
     pub fn cancel(&self) {
         if let Source::Open(open) = &self.0 {
-            open.cancel.cancel();
+            open.line.state().cancelled = true;
+            open.line.wish.notify_waiters();
+        }
+    }
+
+    /// From now on the call goes on although this is not polled.
+    pub fn send_to_background(&mut self) {
+        if let Source::Open(open) = &mut self.0 {
+            open.send_to_background();
         }
     }
 
@@ -133,7 +190,7 @@ impl Reply {
         let event = match &mut self.0 {
             Source::Over => return Poll::Ready(None),
             Source::Ready(outcome) => outcome.take().map(Event::Done),
-            Source::Open(open) => std::task::ready!(open.poll_next(context)),
+            Source::Open(open) => Some(std::task::ready!(open.poll_next(context))),
         };
         if matches!(event, None | Some(Event::Done(_))) {
             self.0 = Source::Over;
@@ -143,26 +200,106 @@ impl Reply {
 }
 
 impl OpenReply {
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        if self.ended.is_none() {
-            if let Poll::Ready(Some(event)) = self.events.poll_recv(context) {
-                return Poll::Ready(Some(event));
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        if self.job.is_some() {
+            // What is there already comes out before more is made.
+            let waiting = self.line.state().take();
+            self.drive(waiting.as_ref(), context);
+            if let Some(event) = waiting {
+                return Poll::Ready(event);
             }
-            let outcome = std::task::ready!(std::pin::Pin::new(&mut self.outcome).poll(context));
-            let lost = || Outcome::Failed(Failure::outcome_unknown("the connection to the server ended"));
-            self.ended = Some(outcome.unwrap_or_else(|_| lost()));
         }
-        // Events that were sent before the outcome come out before it.
-        match self.events.try_recv() {
-            Ok(event) => Poll::Ready(Some(event)),
-            Err(_) => Poll::Ready(self.ended.take().map(Event::Done)),
+        let mut state = self.line.state();
+        if let Some(event) = state.take() {
+            return Poll::Ready(event);
+        }
+        match &mut state.reader {
+            Reader::Here(Some(waker)) => waker.clone_from(context.waker()),
+            reader => *reader = Reader::Here(Some(context.waker().clone())),
+        }
+        Poll::Pending
+    }
+
+    /// Gets on with the job, unless there is an event that was made before the end: a job that has given the outcome
+    /// out has often nothing left to do.
+    fn drive(&mut self, waiting: Option<&Event>, context: &mut Context<'_>) {
+        let wanted = matches!(waiting, None | Some(Event::Done(_)));
+        if let Some(job) = self.job.as_mut().filter(|_| wanted)
+            && job.poll(context).is_ready()
+        {
+            self.job = None;
+        }
+    }
+
+    fn send_to_background(&mut self) {
+        if let Some(job) = self.job.take() {
+            job.send_to_background();
         }
     }
 }
 
 impl Drop for OpenReply {
     fn drop(&mut self) {
-        self.cancel.cancel();
+        let mut state = self.line.state();
+        state.reader = Reader::Gone;
+        state.cancelled = true;
+        // They may hold replies of their own.
+        let unread = (std::mem::take(&mut state.events), std::mem::replace(&mut state.end, End::Taken));
+        drop(state);
+        drop(unread);
+        self.line.wish.notify_waiters();
+        self.send_to_background();
+    }
+}
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics with the lock held, so a poisoned state is still in order.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn until(&self, reached: impl Fn(&State) -> bool) {
+        loop {
+            // A wish that comes between the look and the wait is not missed.
+            let wish = self.wish.notified();
+            if reached(&self.state()) {
+                return;
+            }
+            wish.await;
+        }
+    }
+
+    fn end(&self, end: End) {
+        let mut state = self.state();
+        let Reader::Here(waker) = &mut state.reader else {
+            // Nobody wants it.
+            drop(state);
+            return;
+        };
+        let waker = waker.take();
+        state.end = end;
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl State {
+    /// The next event; those that were sent before the outcome come out before it.
+    fn take(&mut self) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        let outcome = match std::mem::replace(&mut self.end, End::Taken) {
+            End::Open => {
+                self.end = End::Open;
+                return None;
+            }
+            End::Sent(outcome) => outcome,
+            End::Lost | End::Taken => Outcome::Failed(Failure::outcome_unknown("the connection to the server ended")),
+        };
+        Some(Event::Done(outcome))
     }
 }
 
@@ -173,39 +310,70 @@ impl ReplySender {
         if matches!(&event, Event::Log(line) if line.len() > LOG_LINE) {
             return;
         }
-        let _ = self.events.try_send(event);
+        let mut state = self.0.state();
+        if state.events.len() >= WAITING_EVENTS {
+            return;
+        }
+        let Reader::Here(waker) = &mut state.reader else { return };
+        let waker = waker.take();
+        state.events.push_back(event);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Ends the reply.
     pub fn done(self, outcome: Outcome) {
-        // The reader may have gone; then nobody wants the outcome.
-        let _ = self.outcome.send(outcome);
+        self.0.end(End::Sent(outcome));
     }
 
     /// Resolves when the call is to be stopped: it was cancelled or abandoned. An answer that comes
     /// later is still wanted unless [`ReplySender::is_abandoned`].
     pub async fn cancelled(&self) {
-        self.cancel.cancelled().await;
+        self.0.until(|state| state.cancelled).await;
     }
 
     /// Whether the call is to be stopped.
     pub fn is_cancelled(&self) -> bool {
-        self.cancel.is_cancelled()
+        self.0.state().cancelled
     }
 
-    /// The token behind [`ReplySender::cancelled`], to be watched apart from this sender.
-    pub fn cancellation(&self) -> CancellationToken {
-        self.cancel.clone()
+    /// What is behind [`ReplySender::cancelled`], to be watched apart from this sender.
+    pub fn cancellation(&self) -> Cancellation {
+        Cancellation(Arc::clone(&self.0))
     }
 
     /// Resolves when nobody waits for the outcome any more.
     pub async fn abandoned(&mut self) {
-        self.outcome.closed().await;
+        self.0.until(State::is_abandoned).await;
     }
 
     /// Whether nobody waits for the outcome any more.
     pub fn is_abandoned(&self) -> bool {
-        self.outcome.is_closed()
+        self.0.state().is_abandoned()
+    }
+}
+
+impl State {
+    fn is_abandoned(&self) -> bool {
+        matches!(self.reader, Reader::Gone)
+    }
+}
+
+impl Drop for ReplySender {
+    fn drop(&mut self) {
+        let open = matches!(self.0.state().end, End::Open);
+        if open {
+            self.0.end(End::Lost);
+        }
+    }
+}
+
+impl Cancellation {
+    /// Resolves when the call is to be stopped.
+    pub async fn cancelled(&self) {
+        self.0.until(|state| state.cancelled).await;
     }
 }
 

@@ -200,6 +200,8 @@ impl Run {
                 },
                 wish = seat.wish() => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
+                        // The server must not have to wait for the store.
+                        running.send_to_background();
                         let phase = Phase::Running { progress: progress.clone() };
                         self.promote(held, State::Running { started }, phase).await
                     }

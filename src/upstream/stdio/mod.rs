@@ -38,10 +38,10 @@ impl StdioUpstream {
 
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
-        let (sender, reply) = Reply::channel();
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
-        self.setup.jobs.spawn("stdio call", async move { see_through(&sessions, &server, &call, sender).await });
-        reply
+        Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
+            see_through(&sessions, &server, &call, sender).await;
+        })
     }
 
     /// Starts a process for `caller`, if there is none.
