@@ -7,6 +7,7 @@ pub mod headers;
 pub mod json;
 pub mod message;
 pub mod method;
+mod parts;
 pub mod progress;
 pub mod reply;
 pub mod reshape;

@@ -2,10 +2,8 @@
 //!
 //! Only what an era rule names is added or taken away; every other value keeps its bytes and is not copied.
 
-use serde_json::value::RawValue;
-
 use super::error::{RpcError, code};
-use super::json::{self, Json, JsonError, Members};
+use super::json::{Json, JsonError, Members, Part};
 use super::meta_key;
 use super::method::Method;
 use super::rope::{ObjectWriter, Rope};
@@ -124,7 +122,7 @@ impl<'a> Edit<'a> {
         if self.members.get("ttlMs").is_none_or(|ttl| ttl.get().parse::<u64>().is_err()) {
             self.set("ttlMs", Json::from_value(&0.into()));
         }
-        let scope = self.members.get("cacheScope").map(RawValue::get);
+        let scope = self.members.get("cacheScope").map(Part::get);
         if !matches!(scope, Some("\"public\"" | "\"private\"")) {
             self.set("cacheScope", Json::string("private"));
         }
@@ -170,7 +168,7 @@ fn without(object: &Json, name: &str) -> Result<Json, JsonError> {
 
 /// The tools without `execution`; `None` if none of them has it or this is no list.
 fn without_execution(tools: &Json) -> Option<Json> {
-    let elements = json::elements(tools.bytes()).ok()?;
+    let elements = tools.elements().ok()?;
     let tool = |raw| Json::of(tools.bytes(), raw);
     if !elements.iter().any(|raw| tool(raw).member("execution").is_some()) {
         return None;
