@@ -5,6 +5,7 @@ pub mod error;
 pub mod failure;
 pub mod headers;
 pub mod json;
+mod line;
 pub mod message;
 pub mod method;
 mod parts;

@@ -1,18 +1,19 @@
 //! What comes back from a call: a short stream of events that ends in one outcome.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use super::error::RpcError;
 use super::failure::Failure;
 use super::json::Json;
+use super::line::{self, Events};
 use super::progress::Progress;
 use super::rope::Rope;
 use crate::jobs::{HeldJob, Jobs};
+
+pub use super::line::{Cancellation, ReplySender};
 
 /// What happens in the course of a call.
 #[derive(Debug)]
@@ -74,58 +75,10 @@ enum Source {
 
 #[derive(Debug)]
 struct OpenReply {
-    line: Arc<Line>,
+    events: Events,
     /// What brings the outcome about, if nobody else drives it.
     job: Option<HeldJob>,
 }
-
-/// The end of a [`Reply`] that the server's side holds. Dropping it without an outcome ends the call
-/// as outcome unknown.
-#[derive(Debug)]
-pub struct ReplySender(Arc<Line>);
-
-/// Whether a call is to be stopped, apart from its [`ReplySender`].
-#[derive(Clone, Debug)]
-pub struct Cancellation(Arc<Line>);
-
-/// What both ends share.
-#[derive(Debug)]
-struct Line {
-    state: Mutex<State>,
-    /// The reader cancelled or left.
-    wish: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    events: VecDeque<Event>,
-    end: End,
-    reader: Reader,
-    cancelled: bool,
-}
-
-/// To `Sent` or `Lost`, once, and to `Taken`.
-#[derive(Debug)]
-enum End {
-    Open,
-    Sent(Outcome),
-    /// The sender was dropped.
-    Lost,
-    Taken,
-}
-
-#[derive(Debug)]
-enum Reader {
-    /// To be woken, if it waits.
-    Here(Option<Waker>),
-    Gone,
-}
-
-/// Events that may wait in a reply that nobody reads; more are dropped.
-const WAITING_EVENTS: usize = 16;
-
-/// Bytes of a log line that is passed on: more of them wait than one reply may take memory for.
-const LOG_LINE: usize = 1 << 20;
 
 impl Reply {
     /// A reply whose outcome is known.
@@ -135,9 +88,8 @@ impl Reply {
 
     /// A reply whose events are still to come, and the end that sends them.
     pub fn channel() -> (ReplySender, Self) {
-        let state = State { events: VecDeque::new(), end: End::Open, reader: Reader::Here(None), cancelled: false };
-        let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
-        (ReplySender(Arc::clone(&line)), Self(Source::Open(OpenReply { line, job: None })))
+        let (sender, events) = line::line();
+        (sender, Self(Source::Open(OpenReply { events, job: None })))
     }
 
     /// A reply to a call that the job which `make` makes sees through. The job is one of `jobs`; if those are driven
@@ -158,8 +110,7 @@ impl Reply {
     /// Asks the server to stop, and goes on listening: the answer may still win.
     pub fn cancel(&self) {
         if let Source::Open(open) = &self.0 {
-            open.line.state().cancelled = true;
-            open.line.wish.notify_waiters();
+            open.events.cancel();
         }
     }
 
@@ -203,21 +154,13 @@ impl OpenReply {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         if self.job.is_some() {
             // What is there already comes out before more is made.
-            let waiting = self.line.state().take();
+            let waiting = self.events.take();
             self.drive(waiting.as_ref(), context);
             if let Some(event) = waiting {
                 return Poll::Ready(event);
             }
         }
-        let mut state = self.line.state();
-        if let Some(event) = state.take() {
-            return Poll::Ready(event);
-        }
-        match &mut state.reader {
-            Reader::Here(Some(waker)) => waker.clone_from(context.waker()),
-            reader => *reader = Reader::Here(Some(context.waker().clone())),
-        }
-        Poll::Pending
+        self.events.poll(context)
     }
 
     /// Gets on with the job, unless there is an event that was made before the end: a job that has given the outcome
@@ -240,140 +183,8 @@ impl OpenReply {
 
 impl Drop for OpenReply {
     fn drop(&mut self) {
-        let mut state = self.line.state();
-        state.reader = Reader::Gone;
-        state.cancelled = true;
-        // They may hold replies of their own.
-        let unread = (std::mem::take(&mut state.events), std::mem::replace(&mut state.end, End::Taken));
-        drop(state);
-        drop(unread);
-        self.line.wish.notify_waiters();
+        self.events.leave();
         self.send_to_background();
-    }
-}
-
-impl Line {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics with the lock held, so a poisoned state is still in order.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn until(&self, reached: impl Fn(&State) -> bool) {
-        loop {
-            // A wish that comes between the look and the wait is not missed.
-            let wish = self.wish.notified();
-            if reached(&self.state()) {
-                return;
-            }
-            wish.await;
-        }
-    }
-
-    fn end(&self, end: End) {
-        let mut state = self.state();
-        let Reader::Here(waker) = &mut state.reader else {
-            // Nobody wants it.
-            drop(state);
-            return;
-        };
-        let waker = waker.take();
-        state.end = end;
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-impl State {
-    /// The next event; those that were sent before the outcome come out before it.
-    fn take(&mut self) -> Option<Event> {
-        if let Some(event) = self.events.pop_front() {
-            return Some(event);
-        }
-        let outcome = match std::mem::replace(&mut self.end, End::Taken) {
-            End::Open => {
-                self.end = End::Open;
-                return None;
-            }
-            End::Sent(outcome) => outcome,
-            End::Lost | End::Taken => Outcome::Failed(Failure::outcome_unknown("the connection to the server ended")),
-        };
-        Some(Event::Done(outcome))
-    }
-}
-
-impl ReplySender {
-    /// Sends progress or a log line; dropped if the reader is behind, or if it is huge. An outcome is sent with
-    /// [`ReplySender::done`].
-    pub fn event(&self, event: Event) {
-        if matches!(&event, Event::Log(line) if line.len() > LOG_LINE) {
-            return;
-        }
-        let mut state = self.0.state();
-        if state.events.len() >= WAITING_EVENTS {
-            return;
-        }
-        let Reader::Here(waker) = &mut state.reader else { return };
-        let waker = waker.take();
-        state.events.push_back(event);
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Ends the reply.
-    pub fn done(self, outcome: Outcome) {
-        self.0.end(End::Sent(outcome));
-    }
-
-    /// Resolves when the call is to be stopped: it was cancelled or abandoned. An answer that comes
-    /// later is still wanted unless [`ReplySender::is_abandoned`].
-    pub async fn cancelled(&self) {
-        self.0.until(|state| state.cancelled).await;
-    }
-
-    /// Whether the call is to be stopped.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.state().cancelled
-    }
-
-    /// What is behind [`ReplySender::cancelled`], to be watched apart from this sender.
-    pub fn cancellation(&self) -> Cancellation {
-        Cancellation(Arc::clone(&self.0))
-    }
-
-    /// Resolves when nobody waits for the outcome any more.
-    pub async fn abandoned(&mut self) {
-        self.0.until(State::is_abandoned).await;
-    }
-
-    /// Whether nobody waits for the outcome any more.
-    pub fn is_abandoned(&self) -> bool {
-        self.0.state().is_abandoned()
-    }
-}
-
-impl State {
-    fn is_abandoned(&self) -> bool {
-        matches!(self.reader, Reader::Gone)
-    }
-}
-
-impl Drop for ReplySender {
-    fn drop(&mut self) {
-        let open = matches!(self.0.state().end, End::Open);
-        if open {
-            self.0.end(End::Lost);
-        }
-    }
-}
-
-impl Cancellation {
-    /// Resolves when the call is to be stopped.
-    pub async fn cancelled(&self) {
-        self.0.until(|state| state.cancelled).await;
     }
 }
 
@@ -391,56 +202,5 @@ impl Delivery {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(json: &'static str) -> Json {
-        Json::parse(bytes::Bytes::from_static(json.as_bytes())).unwrap()
-    }
-
-    fn progress() -> Event {
-        Event::Progress(Progress { progress: text("1"), total: None, message: None })
-    }
-
-    #[tokio::test]
-    async fn events_come_before_the_outcome_and_nothing_after() {
-        let (sender, mut reply) = Reply::channel();
-        sender.event(progress());
-        sender.done(Outcome::Result(text("{}")));
-        assert!(matches!(reply.next().await, Some(Event::Progress(_))));
-        assert!(matches!(reply.next().await, Some(Event::Done(Outcome::Result(_)))));
-        assert!(reply.next().await.is_none());
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_is_behind_loses_progress_but_not_the_outcome() {
-        let (sender, mut reply) = Reply::channel();
-        for _ in 0..1000 {
-            sender.event(progress());
-        }
-        sender.done(Outcome::Result(text("{}")));
-        let mut seen = 0;
-        while let Some(Event::Progress(_)) = reply.next().await {
-            seen += 1;
-        }
-        assert_eq!(seen, WAITING_EVENTS);
-    }
-
-    #[tokio::test]
-    async fn a_sender_that_vanishes_leaves_the_outcome_unknown() {
-        let (sender, reply) = Reply::channel();
-        drop(sender);
-        let Outcome::Failed(failure) = reply.outcome().await else { panic!() };
-        assert_eq!(failure.reason, super::super::failure::Reason::OutcomeUnknown);
-    }
-
-    #[tokio::test]
-    async fn cancelling_keeps_listening_and_dropping_abandons() {
-        let (sender, reply) = Reply::channel();
-        reply.cancel();
-        sender.cancelled().await;
-        assert!(!sender.is_abandoned());
-        drop(reply);
-        assert!(sender.is_abandoned());
-    }
-}
+#[path = "reply_tests.rs"]
+mod tests;
