@@ -68,7 +68,7 @@ where
         Ok(cors) => cors,
         Err(refusal) => return refusal.into_response(),
     };
-    let mut response = match shared.mount(&parts, link) {
+    let mut response = match shared.mount(&parts, link).await {
         Err(refusal) => refusal.into_response(),
         Ok(_) if parts.method == HttpMethod::OPTIONS => {
             let mut response = empty(StatusCode::NO_CONTENT);
@@ -88,7 +88,7 @@ where
     S::Future: Send + 'static,
 {
     /// The server at the path: `/NAME/mcp`, and `/mcp` where there is one server only.
-    fn mount(&self, parts: &Parts, link: &Link) -> Result<&Mount<S>, Refusal> {
+    async fn mount(&self, parts: &Parts, link: &Link) -> Result<&Mount<S>, Refusal> {
         let path = parts.uri.path();
         let path = path.strip_suffix('/').unwrap_or(path);
         let found = match (path.strip_suffix("/mcp"), self.mounts.as_slice()) {
@@ -99,15 +99,17 @@ where
             }
             (None, _) => None,
         };
-        found.ok_or_else(|| {
-            // The names of the servers are for those who may use them.
-            let known = self.identity.of(&parts.headers, link.peer).is_ok();
-            let alone = (self.mounts.len() == 1).then(|| "/mcp".to_owned());
-            let named = self.mounts.iter().map(|mount| format!("/{}/mcp", mount.name));
-            let paths: Vec<_> = alone.into_iter().chain(named).collect();
-            let paths = if known { paths.join(", ") } else { "/NAME/mcp".to_owned() };
-            Refusal::http(StatusCode::NOT_FOUND, &format!("there is no MCP endpoint at this path; endpoints: {paths}"))
-        })
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        // The names of the servers are for those who may use them.
+        let known = self.identity.of(&parts.headers, link.peer).await.is_ok();
+        let alone = (self.mounts.len() == 1).then(|| "/mcp".to_owned());
+        let named = self.mounts.iter().map(|mount| format!("/{}/mcp", mount.name));
+        let paths: Vec<_> = alone.into_iter().chain(named).collect();
+        let paths = if known { paths.join(", ") } else { "/NAME/mcp".to_owned() };
+        let message = format!("there is no MCP endpoint at this path; endpoints: {paths}");
+        Err(Refusal::http(StatusCode::NOT_FOUND, &message))
     }
 
     async fn answer(
@@ -120,7 +122,7 @@ where
         if parts.method != HttpMethod::POST {
             return Err(Refusal::method_not_allowed());
         }
-        let principal = self.identity.of(&parts.headers, link.peer)?;
+        let principal = self.identity.of(&parts.headers, link.peer).await?;
         if !media::is_json(&parts.headers) {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Refusal::http(status, "the body must be application/json, not compressed"));

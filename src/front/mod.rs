@@ -8,6 +8,7 @@ mod body;
 mod exchange;
 mod gate;
 mod intake;
+mod jwt;
 mod listen;
 mod listener;
 mod log_level;
@@ -84,6 +85,9 @@ where
             mounts: self.mounts,
             jobs,
         };
+        if let Some(verifier) = shared.identity.verifier() {
+            shared.jobs.spawn("keys of the issuer", async move { verifier.warm().await });
+        }
         listener::serve(Arc::new(shared), listener, grace).await
     }
 }

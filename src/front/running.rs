@@ -171,7 +171,8 @@ impl Wanted {
             Event::Log(params) if self.log?.admits(&params) => {
                 Some(message::notification("notifications/message", Some(params.into())))
             }
-            Event::Log(_) | Event::Done(_) => None,
+            // A modern client is not asked by requests, and what belongs to no call is for those who listen.
+            Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Done(_) => None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use http::HeaderMap;
 use tokio::time::Instant;
 
+use super::ask::Abilities;
 use super::error::{RpcError, code};
 use super::json::Json;
 use super::method::Method;
@@ -36,12 +37,26 @@ pub struct Params {
 pub struct Caller {
     /// Who the caller was proved to be.
     pub principal: Principal,
+    /// The legacy session that the request came on; modern requests stand alone.
+    pub session: ClientSession,
+    /// What the client can be asked: as this request says (modern), or as its session said (legacy).
+    pub abilities: Abilities,
     /// Whether this request declares the Tasks extension.
     pub tasks: TaskSupport,
     /// What this request wants to be told while it runs.
     pub progress_token: Option<Json>,
     /// The headers that may be passed on to the server.
     pub credentials: Credentials,
+}
+
+/// Whether a request belongs to a session of a client. The era of a request is decided by its own `_meta`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ClientSession {
+    /// 2026-07-28: none. The client is asked by results (MRTR) or by its tasks.
+    Stateless,
+    /// The session of a legacy client, under the number that the front gave it. It has exactly one session
+    /// upstream, opened by [`Method::Attach`], and is asked by requests.
+    Legacy(u64),
 }
 
 /// Whether a client may be given a handle. Only what the request itself declares counts (SEP-2663).
@@ -64,6 +79,13 @@ pub enum Principal {
     Credential(Box<str>),
     /// A caller with a name: from a listed token, or from a header that a trusted gateway set.
     Named(Box<str>),
+    /// The subject of a token that an issuer has signed: the same one however often the token is renewed.
+    Subject {
+        /// `iss`.
+        issuer: Box<str>,
+        /// `sub`, unique with that issuer.
+        subject: Box<str>,
+    },
 }
 
 /// Headers of the caller that may go to the server. Their values are secret and never shown.
@@ -128,7 +150,8 @@ impl Caller {
         let capabilities = params.meta_member(meta_key::CLIENT_CAPABILITIES);
         let tasks = capabilities.as_ref().map_or(TaskSupport::Undeclared, TaskSupport::declared_in);
         let progress_token = params.meta_member(meta_key::PROGRESS_TOKEN);
-        Self { principal, tasks, progress_token, credentials }
+        let abilities = capabilities.map_or_else(Abilities::none, Abilities::of);
+        Self { principal, session: ClientSession::Stateless, abilities, tasks, progress_token, credentials }
     }
 }
 
@@ -140,6 +163,9 @@ impl fmt::Debug for Principal {
             Self::Anonymous => f.write_str("Anonymous"),
             Self::Credential(_) => f.write_str("Credential(..)"),
             Self::Named(name) => f.debug_tuple("Named").field(name).finish(),
+            Self::Subject { issuer, subject } => {
+                f.debug_struct("Subject").field("issuer", issuer).field("subject", subject).finish()
+            }
         }
     }
 }

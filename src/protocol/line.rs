@@ -56,7 +56,10 @@ enum Reader {
 }
 
 /// Events that may wait in a reply that nobody reads; more are dropped.
-pub(super) const WAITING_EVENTS: usize = 16;
+pub(super) const WAITING_EVENTS: usize = 32;
+
+/// Places among them that progress and logs leave free for all else.
+pub(super) const RESERVED: usize = 16;
 
 /// Bytes of a log line that is passed on: more of them wait than one reply may take memory for.
 const LOG_LINE: usize = 1 << 20;
@@ -156,14 +159,16 @@ impl State {
 }
 
 impl ReplySender {
-    /// Sends progress or a log line; dropped if the reader is behind, or if it is huge. An outcome is sent with
-    /// [`ReplySender::done`].
+    /// Sends an event; dropped if the reader is behind, or if it is a log line that is huge. A question that is dropped
+    /// is refused. An outcome is sent with [`ReplySender::done`].
     pub fn event(&self, event: Event) {
         if matches!(&event, Event::Log(line) if line.len() > LOG_LINE) {
             return;
         }
+        let may_be_missed = matches!(event, Event::Progress(_) | Event::Log(_));
+        let places = if may_be_missed { WAITING_EVENTS - RESERVED } else { WAITING_EVENTS };
         let mut state = self.0.state();
-        if state.events.len() >= WAITING_EVENTS {
+        if state.events.len() >= places {
             return;
         }
         let Reader::Here(waker) = &mut state.reader else { return };

@@ -31,6 +31,13 @@ pub enum Method {
     ListResourceTemplates,
     /// `completion/complete`.
     Complete,
+    /// Not on the wire under this name: opens, and for as long as its reply is held keeps, the one upstream session
+    /// of a legacy client ([`ClientSession::Legacy`](super::ClientSession)); `params` are those of its `initialize`.
+    /// The first event of the reply is [`Event::Attached`](super::Event), then comes what the server sends outside
+    /// of any call. The outcome comes only when the session is lost or could not be opened.
+    Attach,
+    /// A notification of a legacy client to its server; answered with an empty result when it was sent.
+    Notify(String),
     /// Any other; whether it exists is for the server to say, unless the revision removed it.
     Other(String),
 }
@@ -72,7 +79,8 @@ impl Method {
             Self::ListResources => "resources/list",
             Self::ListResourceTemplates => "resources/templates/list",
             Self::Complete => "completion/complete",
-            Self::Other(name) => name,
+            Self::Attach => "initialize",
+            Self::Notify(name) | Self::Other(name) => name,
         }
     }
 

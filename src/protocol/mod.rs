@@ -1,5 +1,6 @@
 //! The wire: JSON-RPC, methods, capabilities, headers, SSE, task shapes. No I/O.
 
+pub mod ask;
 pub mod call;
 pub mod error;
 pub mod failure;
@@ -15,14 +16,15 @@ pub mod reshape;
 pub mod rope;
 pub mod sse;
 
-pub use call::{Call, Caller, Credentials, Params, Principal, TaskSupport};
+pub use ask::{Abilities, Answer, Ask, Asking, Question, QuestionKind};
+pub use call::{Call, Caller, ClientSession, Credentials, Params, Principal, TaskSupport};
 pub use error::RpcError;
 pub use failure::{Failure, Reason, Retry};
 pub use json::{Json, JsonError};
 pub use message::{Message, RequestId};
 pub use method::Method;
 pub use progress::Progress;
-pub use reply::{Event, Handle, Outcome, Reply, ReplySender};
+pub use reply::{Event, Handle, Notification, Outcome, Reply, ReplySender};
 pub use rope::Rope;
 
 /// The revision of MCP that clients in front speak.

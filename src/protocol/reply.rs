@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
+use super::ask::Ask;
 use super::error::RpcError;
 use super::failure::Failure;
 use super::json::Json;
@@ -22,8 +23,24 @@ pub enum Event {
     Progress(Progress),
     /// The server logged something for this call: the `params` of `notifications/message`. May be dropped.
     Log(Json),
+    /// The server asks the client. Never dropped silently: dropping the [`Ask`] refuses it.
+    Ask(Ask),
+    /// The server said something else, outside of the call ([`Method::Attach`](super::Method::Attach), `Listen`).
+    /// May be dropped when nobody reads.
+    Notification(Notification),
+    /// The upstream session of a legacy client is open: the server's result of `initialize`, word for word.
+    Attached(Json),
     /// The end. Nothing comes after it.
     Done(Outcome),
+}
+
+/// A notification of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// The method, `notifications/...`.
+    pub method: String,
+    /// Its parameters, as the server spelled them.
+    pub params: Option<Json>,
 }
 
 /// How a call ended.

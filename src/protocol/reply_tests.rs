@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::protocol::line::WAITING_EVENTS;
+use crate::protocol::ask::{Answer, Question, QuestionKind};
+use crate::protocol::line::{RESERVED, WAITING_EVENTS};
 
 fn text(json: &'static str) -> Json {
     Json::parse(bytes::Bytes::from_static(json.as_bytes())).unwrap()
@@ -37,7 +38,25 @@ async fn a_reader_that_is_behind_loses_progress_but_not_the_outcome() {
     while let Some(Event::Progress(_)) = reply.next().await {
         seen += 1;
     }
-    assert_eq!(seen, WAITING_EVENTS);
+    assert_eq!(seen, WAITING_EVENTS - RESERVED);
+}
+
+#[tokio::test]
+async fn a_flood_of_progress_leaves_room_for_a_question() {
+    let (sender, mut reply) = Reply::channel();
+    for _ in 0..1000 {
+        sender.event(progress());
+    }
+    let question = Question { kind: QuestionKind::Roots, params: text("{}"), key: None };
+    let (ask, mut asking) = Ask::new(question);
+    sender.event(Event::Ask(ask));
+    while let Some(event) = reply.next().await {
+        if let Event::Ask(ask) = event {
+            ask.answer(Answer::Result(text("{}")));
+            break;
+        }
+    }
+    assert_eq!(asking.answer().await, Answer::Result(text("{}")));
 }
 
 #[tokio::test]

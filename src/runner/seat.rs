@@ -95,7 +95,10 @@ impl Seat {
         match (self, event) {
             (Self::Held(held), event) => held.sender.event(event),
             (Self::Task(owned), Event::Progress(progress)) => owned.live.progressed(progress, now),
-            (Self::Task(_), Event::Log(_) | Event::Done(_)) => {}
+            (
+                Self::Task(_),
+                Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Done(_),
+            ) => {}
         }
     }
 

@@ -61,6 +61,8 @@ fn server(max_sessions: usize, share: bool) -> Arc<ServerConfig> {
 
 fn caller(name: &str) -> Caller {
     Caller {
+        session: crate::protocol::ClientSession::Stateless,
+        abilities: crate::protocol::Abilities::none(),
         principal: Principal::Named(name.into()),
         tasks: TaskSupport::Undeclared,
         progress_token: None,

@@ -63,7 +63,12 @@ impl Setup {
                 keep_alive: Duration::from_secs(15),
             },
             limits: Limits::default(),
-            owner: OwnerConfig { from: OwnerSource::Authorization, tokens: Vec::new(), allow_anonymous: false },
+            owner: OwnerConfig {
+                from: OwnerSource::Authorization,
+                tokens: Vec::new(),
+                jwt: None,
+                allow_anonymous: false,
+            },
             names: vec!["only"],
             grace: Duration::from_secs(5),
         }

@@ -397,6 +397,8 @@ fn changes_nothing(method: &Method) -> bool {
         | Method::UpdateTask
         | Method::CancelTask
         | Method::Listen
+        | Method::Attach
+        | Method::Notify(_)
         | Method::Other(_) => false,
     }
 }

@@ -1,0 +1,227 @@
+//! What a server asks the client in mid-call: elicitation, sampling, roots.
+
+use std::fmt;
+
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::error::{RpcError, code};
+use super::json::Json;
+
+/// What is asked, as it stands in `inputRequests` of 2026-07-28 and in requests of older servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// What kind of question it is.
+    pub kind: QuestionKind,
+    /// Its parameters, as the server spelled them: an object, `{}` if it sent none.
+    pub params: Json,
+    /// The key that the server or the config wants for it, if any.
+    pub key: Option<String>,
+}
+
+/// The kinds of questions. No other request of a server reaches a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QuestionKind {
+    /// `elicitation/create`: a form or a URL for the user.
+    Elicitation,
+    /// `sampling/createMessage`: a completion of the client's model.
+    Sampling,
+    /// `roots/list`: the client's folders.
+    Roots,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The result, as the client spelled it.
+    Result(Json),
+    /// The client cannot or will not answer.
+    Error(RpcError),
+}
+
+/// A question on its way to whoever can answer it. Dropping it refuses it.
+#[derive(Debug)]
+pub struct Ask {
+    question: Question,
+    answer: oneshot::Sender<Answer>,
+    withdrawn: CancellationToken,
+}
+
+/// The asking side of an [`Ask`], held by whoever speaks to the server. Dropping it withdraws the question.
+#[derive(Debug)]
+pub struct Asking {
+    answer: oneshot::Receiver<Answer>,
+    _withdraw: DropGuard,
+}
+
+/// What a client said it can be asked (2026-07-28 `clientCapabilities`, `capabilities` of `initialize`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    raw: Json,
+}
+
+impl QuestionKind {
+    /// The kind that the method of a server's request asks; `None` for all that is no question to a client.
+    pub fn of(method: &str) -> Option<Self> {
+        match method {
+            "elicitation/create" => Some(Self::Elicitation),
+            "sampling/createMessage" => Some(Self::Sampling),
+            "roots/list" => Some(Self::Roots),
+            _ => None,
+        }
+    }
+
+    /// The method.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Elicitation => "elicitation/create",
+            Self::Sampling => "sampling/createMessage",
+            Self::Roots => "roots/list",
+        }
+    }
+
+    /// The capability that a client declares for it.
+    pub const fn capability(self) -> &'static str {
+        match self {
+            Self::Elicitation => "elicitation",
+            Self::Sampling => "sampling",
+            Self::Roots => "roots",
+        }
+    }
+}
+
+impl Ask {
+    /// A question, and the side that waits for its answer.
+    pub fn new(question: Question) -> (Self, Asking) {
+        let (answer, answered) = oneshot::channel();
+        let withdrawn = CancellationToken::new();
+        let asking = Asking { answer: answered, _withdraw: withdrawn.clone().drop_guard() };
+        (Self { question, answer, withdrawn }, asking)
+    }
+
+    /// What is asked.
+    pub fn question(&self) -> &Question {
+        &self.question
+    }
+
+    /// Answers it.
+    pub fn answer(self, answer: Answer) {
+        // The server may have withdrawn it in this moment.
+        let _ = self.answer.send(answer);
+    }
+
+    /// Resolves when the server does not want an answer any more.
+    pub async fn withdrawn(&self) {
+        self.withdrawn.cancelled().await;
+    }
+
+    /// The token behind [`Ask::withdrawn`], to be watched apart from the question.
+    pub fn withdrawal(&self) -> CancellationToken {
+        self.withdrawn.clone()
+    }
+
+    /// Whether the server does not want an answer any more.
+    pub fn is_withdrawn(&self) -> bool {
+        self.withdrawn.is_cancelled()
+    }
+}
+
+impl Asking {
+    /// The answer; an error if the question was dropped. Cancel safe.
+    pub async fn answer(&mut self) -> Answer {
+        let refused = |_| Answer::Error(RpcError::new(code::INTERNAL, "nobody answered the question"));
+        (&mut self.answer).await.unwrap_or_else(refused)
+    }
+}
+
+impl Abilities {
+    /// What the capabilities of a client say; nothing if they are no object.
+    pub fn of(capabilities: Json) -> Self {
+        if capabilities.is_object() { Self { raw: capabilities } } else { Self::none() }
+    }
+
+    /// Nothing at all.
+    pub fn none() -> Self {
+        Self { raw: Json::empty_object() }
+    }
+
+    /// The capabilities as the client spelled them.
+    pub fn raw(&self) -> &Json {
+        &self.raw
+    }
+
+    /// Whether questions of this kind may be put to the client at all.
+    pub fn has(&self, kind: QuestionKind) -> bool {
+        self.raw.member(kind.capability()).is_some_and(|settings| settings.is_object())
+    }
+
+    /// Whether this very question may be put to the client: an elicitation by URL needs `elicitation.url`, one by
+    /// form `elicitation.form` or an empty `elicitation` (2025-11-25 and 2026-07-28, elicitation, capabilities).
+    pub fn covers(&self, question: &Question) -> bool {
+        let Some(settings) = self.raw.member(question.kind.capability()).filter(Json::is_object) else { return false };
+        match question.kind {
+            QuestionKind::Sampling | QuestionKind::Roots => true,
+            QuestionKind::Elicitation => {
+                let mode = question.params.member("mode").and_then(|mode| mode.read::<String>().ok());
+                let has = |name: &str| settings.member(name).is_some_and(|it| it.is_object());
+                match mode.as_deref() {
+                    Some("url") => has("url"),
+                    _ => has("form") || !has("url"),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for QuestionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.method())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::parse(bytes::Bytes::from(text.to_owned())).unwrap()
+    }
+
+    fn question(kind: QuestionKind, params: &str) -> Question {
+        Question { kind, params: json(params), key: None }
+    }
+
+    #[test]
+    fn only_what_was_declared_may_be_asked() {
+        use QuestionKind::{Elicitation, Roots, Sampling};
+        let cases = [
+            ("{}", Elicitation, "{}", false),
+            (r#"{"elicitation":{}}"#, Elicitation, "{}", true),
+            (r#"{"elicitation":{}}"#, Elicitation, r#"{"mode":"form"}"#, true),
+            (r#"{"elicitation":{}}"#, Elicitation, r#"{"mode":"url"}"#, false),
+            (r#"{"elicitation":{"url":{}}}"#, Elicitation, r#"{"mode":"url"}"#, true),
+            (r#"{"elicitation":{"url":{}}}"#, Elicitation, "{}", false),
+            (r#"{"elicitation":{"form":{},"url":{}}}"#, Elicitation, r#"{"mode":"form"}"#, true),
+            (r#"{"sampling":{}}"#, Sampling, "{}", true),
+            (r#"{"sampling":null}"#, Sampling, "{}", false),
+            (r#"{"roots":{"listChanged":true}}"#, Roots, "{}", true),
+            ("[]", Roots, "{}", false),
+        ];
+        for (declared, kind, params, expected) in cases {
+            let abilities = Abilities::of(json(declared));
+            assert_eq!(abilities.covers(&question(kind, params)), expected, "{declared} {kind} {params}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_dropped_is_refused_and_one_that_is_not_wanted_is_withdrawn() {
+        let (ask, mut asking) = Ask::new(question(QuestionKind::Roots, "{}"));
+        drop(ask);
+        assert!(matches!(asking.answer().await, Answer::Error(error) if error.code() == code::INTERNAL));
+        let (ask, asking) = Ask::new(question(QuestionKind::Roots, "{}"));
+        assert!(!ask.is_withdrawn());
+        drop(asking);
+        ask.withdrawn().await;
+        ask.answer(Answer::Result(json("{}")));
+    }
+}
