@@ -21,8 +21,9 @@ use super::body::Body;
 use super::gate::Gate;
 use super::intake::Intake;
 use super::legacy::{Legacy, Sender};
-use super::listen::{self, Subscription};
+use super::listen::{Filter, Subscription, Terms};
 use super::media::{self, Accepts};
+use super::param_headers::ToolHeaders;
 use super::principal::Identity;
 use super::refusal::Refusal;
 use super::running::{Answer, Running, Step, Wanted};
@@ -45,6 +46,7 @@ pub(super) struct Shared<S> {
     pub(super) keep_alive: Duration,
     pub(super) calls: Arc<Semaphore>,
     pub(super) streams: Arc<Semaphore>,
+    pub(super) tool_headers: ToolHeaders,
     pub(super) jobs: Jobs,
 }
 
@@ -154,7 +156,8 @@ where
         };
         let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(parts.headers));
         if request.method == Method::Listen {
-            return self.listen(&request, &caller, accepts).map_err(|refusal| refusal.to(Some(&request.id)));
+            let id = request.id.clone();
+            return self.listen(mount, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)));
         }
         let id = request.id.clone();
         self.call(mount, link, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)))
@@ -172,8 +175,15 @@ where
         self.legacy.get(&Sender { server: &mount.name, principal, headers: &parts.headers, accepts })
     }
 
-    fn listen(&self, request: &Request, caller: &Caller, accepts: Accepts) -> Result<Response<Body>, Refusal> {
-        listen::check(&request.params, caller.tasks)?;
+    async fn listen(
+        &self,
+        mount: &Mount<S>,
+        request: Request,
+        caller: Caller,
+        accepts: Accepts,
+    ) -> Result<Response<Body>, Refusal> {
+        let Request { id, method, params, .. } = request;
+        let filter = Filter::read(&params, caller.tasks)?;
         if accepts == Accepts::Json {
             let message = "subscriptions/listen is answered by text/event-stream only";
             return Err(Refusal::http(StatusCode::NOT_ACCEPTABLE, message));
@@ -182,7 +192,9 @@ where
             let limit = self.limits.streams;
             Refusal::busy(format!("too many open subscriptions at once (limits.streams = {limit}); try again later"))
         })?;
-        let stream = Subscription::new(request.id.clone(), place, self.keep_alive, self.jobs.clone());
+        let reply = ask(mount.service.clone(), Call { method, params, caller, arrived: Instant::now() });
+        let terms = Terms { place, keep_alive: self.keep_alive, jobs: self.jobs.clone() };
+        let stream = Subscription::open(id, filter, reply, terms).await?;
         Ok(sse::response(Body::Listen(Box::new(stream))))
     }
 
@@ -203,16 +215,22 @@ where
                 Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
             })?),
         };
+        if method == Method::CallTool {
+            let ask = |call| ask(mount.service.clone(), call);
+            self.tool_headers.check(&mount.name, &params, &caller, ask).await?;
+        }
+        let learner =
+            (method == Method::ListTools).then(|| self.tool_headers.learner(&mount.name, &params, &caller.principal));
         let wanted = Wanted { progress: caller.progress_token.clone(), log: log_level };
         let span = running::span(&mount.name, &method, params.name());
         let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
         let reply = ask(mount.service.clone(), call);
         let mut running = Running::new(reply, &method, wanted, place, span);
-        if !accepts.takes_events() {
-            let outcome = running.outcome().await;
-            return Ok(plain(Answer::new(&id, &method, outcome, &link.outbox)));
+        if let Some(learner) = learner {
+            running.on_outcome(learner);
         }
-        let first = match tokio::time::timeout(QUICK, running.step()).await {
+        let first = tokio::time::timeout(QUICK, running.step()).await;
+        let first = match first {
             Ok(Step::Done(outcome)) => {
                 let answer = Answer::new(&id, &method, outcome, &link.outbox);
                 // An error that has a status of its own is plain JSON for everybody.
@@ -224,6 +242,11 @@ where
             Ok(Step::Notification(notification)) => Some(notification),
             Err(_) => None,
         };
+        running.send_to_background();
+        if !accepts.takes_events() {
+            let outcome = running.outcome().await;
+            return Ok(plain(Answer::new(&id, &method, outcome, &link.outbox)));
+        }
         let mut stream = CallStream::new(id, method, running, link.outbox.clone(), self.keep_alive);
         if let Some(notification) = first {
             stream.push(notification);

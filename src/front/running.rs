@@ -24,11 +24,16 @@ use crate::protocol::{
 /// (2026-07-28, cancellation).
 pub(super) struct Running {
     source: Source,
+    attendance: Attendance,
     wanted: Wanted,
+    /// Who else wants to know how it ended.
+    witness: Option<Witness>,
     /// The place among the calls at the same time.
     _place: Option<OwnedSemaphorePermit>,
     record: Record,
 }
+
+type Witness = Box<dyn FnOnce(&Outcome) + Send>;
 
 /// Where events come from.
 enum Source {
@@ -36,6 +41,15 @@ enum Source {
     Starting(BoxFuture<'static, Reply>),
     /// It works on it.
     Open(Reply),
+}
+
+/// Whether the call needs to be polled to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attendance {
+    /// It does, as far as its reply holds its job.
+    Needed,
+    /// It goes on by itself.
+    Spared,
 }
 
 /// Which events the client asked for.
@@ -103,7 +117,13 @@ impl Running {
         let reply = std::panic::AssertUnwindSafe(reply).catch_unwind();
         let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
         let record = Record { span, started: Instant::now(), level, is_over: false };
-        Self { source: Source::Starting(reply.boxed()), wanted, _place: place, record }
+        let (source, attendance) = (Source::Starting(reply.boxed()), Attendance::Needed);
+        Self { source, attendance, wanted, witness: None, _place: place, record }
+    }
+
+    /// Shows the outcome to `witness` when it comes.
+    pub(super) fn on_outcome(&mut self, witness: impl FnOnce(&Outcome) + Send + 'static) {
+        self.witness = Some(Box::new(witness));
     }
 
     /// What happens next, as far as the client asked for it. Not to be polled after the end.
@@ -127,7 +147,11 @@ impl Running {
         loop {
             let event = match &mut self.source {
                 Source::Starting(reply) => {
-                    self.source = Source::Open(ready!(reply.as_mut().poll(context)));
+                    let mut reply = ready!(reply.as_mut().poll(context));
+                    if self.attendance == Attendance::Spared {
+                        reply.send_to_background();
+                    }
+                    self.source = Source::Open(reply);
                     continue;
                 }
                 Source::Open(reply) => ready!(reply.poll_next(context)),
@@ -136,6 +160,9 @@ impl Running {
             let event = event.unwrap_or_else(lost);
             if let Event::Done(outcome) = &event {
                 self.record.end(outcome);
+                if let Some(witness) = self.witness.take() {
+                    witness(outcome);
+                }
             }
             return Poll::Ready(event);
         }
@@ -145,6 +172,14 @@ impl Running {
     pub(super) fn cancel(&self) {
         if let Source::Open(reply) = &self.source {
             reply.cancel();
+        }
+    }
+
+    /// From now on the call goes on although the client does not read, which keeps this from being polled.
+    pub(super) fn send_to_background(&mut self) {
+        self.attendance = Attendance::Spared;
+        if let Source::Open(reply) = &mut self.source {
+            reply.send_to_background();
         }
     }
 
@@ -231,13 +266,27 @@ impl Written {
     }
 
     fn error(id: &RequestId, method: &Method, error: &RpcError) -> Self {
-        let status = match error.code() {
-            code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
-            // Servers also say this of a tool, and then the method is there.
-            code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
-            _ => StatusCode::OK,
-        };
+        let status = status_of(method, error);
         Self { status, text: message::error(Some(id), error), handle: None }
+    }
+}
+
+/// The error that `outcome` is, with the status that goes with it; `None` if it is a result.
+pub(super) fn refusal(method: &Method, outcome: &Outcome) -> Option<(StatusCode, RpcError)> {
+    let error = match outcome {
+        Outcome::Result(_) | Outcome::Shaped(_) | Outcome::Task(_) => return None,
+        Outcome::Error(error) => reshape::error(error.clone()),
+        Outcome::Failed(failure) => RpcError::from(failure),
+    };
+    Some((status_of(method, &error), error))
+}
+
+fn status_of(method: &Method, error: &RpcError) -> StatusCode {
+    match error.code() {
+        code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
+        // Servers also say this of a tool, and then the method is there.
+        code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
+        _ => StatusCode::OK,
     }
 }
 
