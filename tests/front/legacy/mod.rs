@@ -97,6 +97,17 @@ pub(crate) async fn event(client: &mut Client) -> Option<Sent> {
     }
 }
 
+/// The answer to a request, as it was spelled: a stream in 2025-11-25, JSON before that.
+pub(crate) async fn answer(client: &mut Client) -> String {
+    let (head, body) = client.response().await;
+    assert_eq!(head.status, 200, "{body}");
+    if head.get("content-type") == Some("application/json") {
+        return body;
+    }
+    let events = body.split("\n\n").filter_map(|event| event.lines().find_map(|line| line.strip_prefix("data: {")));
+    format!("{{{}", events.last().expect("a message"))
+}
+
 /// The next event that carries a message.
 pub(crate) async fn message(client: &mut Client) -> Value {
     loop {
