@@ -59,6 +59,9 @@ impl Session {
         let body: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(body["id"], "i");
         let id = head.get("mcp-session-id").expect("a session").to_owned();
+        let session = format!("mcp-session-id: {id}\r\n{more}");
+        client.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, &session).await;
+        assert_eq!(client.response().await.0.status, 202);
         Self { id, attached, result: body["result"].clone() }
     }
 
