@@ -14,10 +14,14 @@ pub use crate::telemetry::LogFormat;
 /// Everything that a running proxy needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The client side.
+    /// How clients come in.
+    pub door: Door,
+    /// The client side over HTTP.
     pub listen: Listen,
     /// Where tasks are kept.
     pub store: StoreConfig,
+    /// Who chose where.
+    pub store_origin: StoreOrigin,
     /// Who callers are.
     pub owner: OwnerConfig,
     /// Bounds on everything that grows.
@@ -32,6 +36,24 @@ pub struct Config {
     pub defaults: ToolPolicy,
     /// The rules, in the order in which they were written.
     pub tools: Vec<ToolRule>,
+}
+
+/// How clients come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Over HTTP, as `[listen]` says.
+    Http,
+    /// There is one, on stdin and stdout.
+    Stdio,
+}
+
+/// Who chose the directory of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOrigin {
+    /// The configuration, a flag or a variable.
+    Chosen,
+    /// Nobody.
+    Default,
 }
 
 /// The client side.
@@ -83,6 +105,8 @@ pub struct OwnerConfig {
     pub from: OwnerSource,
     /// Bearer tokens that stand for a name. Secret.
     pub tokens: Vec<NamedToken>,
+    /// The issuer whose signed tokens prove who a caller is; `None` if no such tokens are taken.
+    pub jwt: Option<JwtConfig>,
     /// Whether callers without credentials are let in on a listener that is not loopback.
     pub allow_anonymous: bool,
 }
@@ -115,8 +139,39 @@ pub struct Network {
 pub struct NamedToken {
     /// The name.
     pub name: String,
-    /// The token. Secret.
-    pub token: String,
+    /// What proves it. Secret.
+    pub token: TokenProof,
+}
+
+/// What a bearer token is compared with.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TokenProof {
+    /// The token itself.
+    Plain(String),
+    /// Its SHA-256: the config then does not hold what opens the door.
+    Sha256([u8; 32]),
+}
+
+/// Tokens that an issuer has signed (RFC 7519).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtConfig {
+    /// The exact `iss`.
+    pub issuer: String,
+    /// `aud` must hold one of these; never empty.
+    pub audience: Vec<String>,
+    /// Where the issuer's keys are.
+    pub keys: KeySource,
+    /// How far the clocks may differ.
+    pub skew: Duration,
+}
+
+/// Where a key set (RFC 7517) comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// It is fetched.
+    Url(Url),
+    /// It is read.
+    File(PathBuf),
 }
 
 /// Bounds on everything that grows. Refusals name the setting.
@@ -206,6 +261,15 @@ pub enum Transport {
         /// The endpoint.
         url: Url,
         /// Headers set on every request. May be secret.
+        headers: HeaderMap,
+        /// Headers of the caller that are passed on.
+        forward: Vec<HeaderName>,
+    },
+    /// Reached over HTTP+SSE, the transport of 2024-11-05.
+    Sse {
+        /// The address of its event stream.
+        url: Url,
+        /// Set on every request to it. Values may be secret.
         headers: HeaderMap,
         /// Headers of the caller that are passed on.
         forward: Vec<HeaderName>,
@@ -339,6 +403,16 @@ impl Network {
 }
 
 /// Hides the token.
+/// Never shows what it holds.
+impl fmt::Debug for TokenProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain(..)",
+            Self::Sha256(_) => "Sha256(..)",
+        })
+    }
+}
+
 impl fmt::Debug for NamedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NamedToken").field("name", &self.name).finish_non_exhaustive()
@@ -356,8 +430,8 @@ impl fmt::Debug for Transport {
                 .field("cwd", cwd)
                 .field("hide", hide)
                 .finish_non_exhaustive(),
-            Self::Http { url, headers, forward } => f
-                .debug_struct("Http")
+            Self::Http { url, headers, forward } | Self::Sse { url, headers, forward } => f
+                .debug_struct(if matches!(self, Self::Sse { .. }) { "Sse" } else { "Http" })
                 .field("host", &url.host_str())
                 .field("headers", &headers.keys())
                 .field("forward", forward)

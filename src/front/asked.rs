@@ -69,7 +69,7 @@ pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Resul
 }
 
 /// All messages of a batch, or none.
-fn read_batch(text: &Bytes, max_depth: usize) -> Result<Vec<Message>, Refusal> {
+pub(super) fn read_batch(text: &Bytes, max_depth: usize) -> Result<Vec<Message>, Refusal> {
     let bad = |why: &str| Refusal::rpc(StatusCode::BAD_REQUEST, invalid(why));
     let broken = |error: JsonError| bad(&error.to_string());
     let elements = json::elements(text).map_err(broken)?;
@@ -91,7 +91,8 @@ fn read_batch(text: &Bytes, max_depth: usize) -> Result<Vec<Message>, Refusal> {
     if messages.is_empty() { Err(bad("a batch has one message at least")) } else { Ok(messages) }
 }
 
-fn is_modern(params: Option<&Json>) -> bool {
+/// Whether a message says of itself that it is of 2026-07-28. Nothing earlier on a connection counts.
+pub(super) fn is_modern(params: Option<&Json>) -> bool {
     params
         .and_then(|params| params.member("_meta"))
         .is_some_and(|meta| meta.member(meta_key::PROTOCOL_VERSION).is_some())
@@ -102,18 +103,31 @@ fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &Head
     let method = Method::of(name);
     let raw = params.clone();
     let params = Params::read(&method, params).map_err(bad)?;
-    let Some(version) = params.meta_member(meta_key::PROTOCOL_VERSION) else {
-        if name == "initialize" || headers.contains_key(headers::SESSION_ID) {
-            return Ok(Asked::Legacy(Message::Request { id: id.clone(), method: name.to_owned(), params: raw }));
-        }
-        return Err(bad(of_no_era()));
-    };
+    if params.meta_member(meta_key::PROTOCOL_VERSION).is_none()
+        && (name == "initialize" || headers.contains_key(headers::SESSION_ID))
+    {
+        return Ok(Asked::Legacy(Message::Request { id: id.clone(), method: name.to_owned(), params: raw }));
+    }
+    read_modern(id, name, method, params, Some(headers)).map(Asked::Request)
+}
+
+/// Reads a request of the modern era. Over stdio there are no headers for it to agree with.
+pub(super) fn read_modern(
+    id: &RequestId,
+    name: &str,
+    method: Method,
+    params: Params,
+    headers: Option<&HeaderMap>,
+) -> Result<Request, Refusal> {
+    let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
+    let Some(version) = params.meta_member(meta_key::PROTOCOL_VERSION) else { return Err(bad(of_no_era())) };
     let Ok(version) = version.read::<String>() else {
         return Err(bad(invalid_meta(meta_key::PROTOCOL_VERSION, "must be a string")));
     };
     if version != MODERN {
         // Two versions in one request are a mismatch before either is unsupported.
-        if let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
+        if let Some(headers) = headers
+            && let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
             && header != version.as_bytes()
         {
             return Err(bad(mismatch(&headers::PROTOCOL_VERSION, "does not match the body")));
@@ -121,7 +135,9 @@ fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &Head
         return Err(bad(unsupported(&version, format!("Unsupported protocol version: this server speaks {MODERN}"))));
     }
     let log_level = check_meta(&params).map_err(bad)?;
-    check_headers(name, &method, &params, headers).map_err(bad)?;
+    if let Some(headers) = headers {
+        check_headers(name, &method, &params, headers).map_err(bad)?;
+    }
     if method.is_removed() {
         return Err(Refusal::rpc(StatusCode::NOT_FOUND, RpcError::method_not_found(name)));
     }
@@ -129,7 +145,7 @@ fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &Head
         let member = method.named_by().unwrap_or_default();
         return Err(bad(RpcError::new(code::INVALID_PARAMS, format!("Invalid params: {member} must be a string"))));
     }
-    Ok(Asked::Request(Request { id: id.clone(), method, params, log_level }))
+    Ok(Request { id: id.clone(), method, params, log_level })
 }
 
 /// The error for a request that has neither what 2026-07-28 wants nor a session.

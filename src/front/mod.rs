@@ -1,4 +1,4 @@
-//! The HTTP server for the clients in front (2026-07-28, Streamable HTTP).
+//! The servers for the clients in front: over HTTP (2026-07-28, Streamable HTTP), and over stdio ([`stdio`]).
 //!
 //! Generic over the service that answers calls, so it knows neither tasks nor servers. A front answers, it does
 //! not err: every request gets an answer, and leaving is the one way to cancel.
@@ -8,17 +8,20 @@ mod body;
 mod exchange;
 mod gate;
 mod intake;
+mod jwt;
 mod legacy;
 mod listen;
 mod listener;
 mod log_level;
 mod media;
+mod param_headers;
 mod principal;
 mod refusal;
 mod running;
 mod socket;
 mod sse;
 mod stall;
+pub mod stdio;
 mod stream;
 
 use std::convert::Infallible;
@@ -35,6 +38,7 @@ use self::exchange::Shared;
 use self::gate::Gate;
 use self::intake::Intake;
 use self::legacy::Legacy;
+use self::param_headers::ToolHeaders;
 use self::principal::Identity;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
@@ -86,10 +90,14 @@ where
             keep_alive: self.listen.keep_alive,
             calls,
             streams,
+            tool_headers: ToolHeaders::default(),
             limits: self.limits,
             mounts: self.mounts,
             jobs,
         };
+        if let Some(verifier) = shared.identity.verifier() {
+            shared.jobs.spawn("keys of the issuer", async move { verifier.warm().await });
+        }
         listener::serve(Arc::new(shared), listener, grace).await
     }
 }

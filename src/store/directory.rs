@@ -21,6 +21,15 @@ pub(super) struct Directory {
     _lock: File,
 }
 
+/// Who has a store open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// It may be opened.
+    Nobody,
+    /// This process, where it is known.
+    Somebody(Option<u32>),
+}
+
 /// What the marker says of the store: `raincheck-store LAYOUT STATE COMMITS BYTES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Marker {
@@ -161,6 +170,18 @@ impl Directory {
         fs::rename(temporary, self.path.join(MARKER))?;
         sync_directory(&self.path)
     }
+}
+
+/// Who has the store in `path` open. Takes nothing and makes nothing.
+pub fn holder(path: &Path) -> Holder {
+    let Ok(lock) = File::open(path.join(LOCK)) else { return Holder::Nobody };
+    match lock.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {}
+        Ok(()) | Err(TryLockError::Error(_)) => return Holder::Nobody,
+    }
+    let mut pid = String::new();
+    let _ = lock.take(32).read_to_string(&mut pid);
+    Holder::Somebody(pid.trim().parse().ok())
 }
 
 /// The marker in `path`; `None` if the directory is empty.

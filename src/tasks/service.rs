@@ -165,8 +165,8 @@ fn own_state(call: &Call) -> Option<String> {
     is_request_state(&state).then_some(state)
 }
 
-/// Asks the server what it is, and adds that it has tasks.
-async fn discover<S>(inner: S, call: Call) -> Outcome
+/// Asks the server what it is (`server/discover`), and adds that it has tasks.
+pub async fn discover<S>(inner: S, call: Call) -> Outcome
 where
     S: Service<Call, Response = Reply, Error = Infallible>,
 {

@@ -1,12 +1,13 @@
 //! Servers as child processes over stdio: one for each principal, under a guard, calls multiplexed.
 
 mod backoff;
-mod connection;
+pub(super) mod connection;
 pub mod guard;
 mod launch;
-mod lines;
+pub(crate) mod lines;
+pub(super) mod pipes;
 mod process;
-mod scan;
+pub(crate) mod scan;
 mod spawn;
 mod stderr;
 
@@ -16,6 +17,7 @@ use super::sessions::{Sessions, Want};
 use super::{Setup, attach, outcome, wire};
 use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, ReplySender};
 
+pub(super) use self::launch::initialize;
 pub use self::spawn::GuardProgram;
 
 /// A client of one server over stdio.
