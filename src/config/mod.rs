@@ -8,6 +8,7 @@
 mod environment;
 mod fault;
 mod greeting;
+mod jwt;
 mod owner;
 mod reader;
 mod run;
@@ -80,7 +81,7 @@ impl Config {
 impl OwnerConfig {
     /// Whether Raincheck itself proves who callers are.
     pub fn authenticates(&self) -> bool {
-        !self.tokens.is_empty() || matches!(self.from, OwnerSource::Header { .. })
+        !self.tokens.is_empty() || self.jwt.is_some() || matches!(self.from, OwnerSource::Header { .. })
     }
 }
 
@@ -106,7 +107,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
 
     let mut section = part(reader, "owner");
     let owner = owner::read(reader, &mut section);
-    section.finish(reader, &["jwt", "issuer", "audience"]);
+    section.finish(reader, &[]);
 
     let mut section = part(reader, "limits");
     let limits = sections::limits(reader, &mut section);

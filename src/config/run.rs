@@ -105,6 +105,8 @@ pub struct OwnerConfig {
     pub from: OwnerSource,
     /// Bearer tokens that stand for a name. Secret.
     pub tokens: Vec<NamedToken>,
+    /// The issuer whose signed tokens prove who a caller is; `None` if no such tokens are taken.
+    pub jwt: Option<JwtConfig>,
     /// Whether callers without credentials are let in on a listener that is not loopback.
     pub allow_anonymous: bool,
 }
@@ -137,8 +139,39 @@ pub struct Network {
 pub struct NamedToken {
     /// The name.
     pub name: String,
-    /// The token. Secret.
-    pub token: String,
+    /// What proves it. Secret.
+    pub token: TokenProof,
+}
+
+/// What a bearer token is compared with.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TokenProof {
+    /// The token itself.
+    Plain(String),
+    /// Its SHA-256: the config then does not hold what opens the door.
+    Sha256([u8; 32]),
+}
+
+/// Tokens that an issuer has signed (RFC 7519).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtConfig {
+    /// The exact `iss`.
+    pub issuer: String,
+    /// `aud` must hold one of these; never empty.
+    pub audience: Vec<String>,
+    /// Where the issuer's keys are.
+    pub keys: KeySource,
+    /// How far the clocks may differ.
+    pub skew: Duration,
+}
+
+/// Where a key set (RFC 7517) comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// It is fetched.
+    Url(Url),
+    /// It is read.
+    File(PathBuf),
 }
 
 /// Bounds on everything that grows. Refusals name the setting.
@@ -361,6 +394,16 @@ impl Network {
 }
 
 /// Hides the token.
+/// Never shows what it holds.
+impl fmt::Debug for TokenProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain(..)",
+            Self::Sha256(_) => "Sha256(..)",
+        })
+    }
+}
+
 impl fmt::Debug for NamedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NamedToken").field("name", &self.name).finish_non_exhaustive()

@@ -8,11 +8,13 @@ mod body;
 mod exchange;
 mod gate;
 mod intake;
+mod jwt;
 mod legacy;
 mod listen;
 mod listener;
 mod log_level;
 mod media;
+mod param_headers;
 mod principal;
 mod refusal;
 mod running;
@@ -36,6 +38,7 @@ use self::exchange::Shared;
 use self::gate::Gate;
 use self::intake::Intake;
 use self::legacy::Legacy;
+use self::param_headers::ToolHeaders;
 use self::principal::Identity;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
@@ -87,10 +90,14 @@ where
             keep_alive: self.listen.keep_alive,
             calls,
             streams,
+            tool_headers: ToolHeaders::default(),
             limits: self.limits,
             mounts: self.mounts,
             jobs,
         };
+        if let Some(verifier) = shared.identity.verifier() {
+            shared.jobs.spawn("keys of the issuer", async move { verifier.warm().await });
+        }
         listener::serve(Arc::new(shared), listener, grace).await
     }
 }

@@ -80,6 +80,13 @@ pub enum Principal {
     Credential(Box<str>),
     /// A caller with a name: from a listed token, or from a header that a trusted gateway set.
     Named(Box<str>),
+    /// The subject of a token that an issuer has signed: the same one however often the token is renewed.
+    Subject {
+        /// `iss`.
+        issuer: Box<str>,
+        /// `sub`, unique with that issuer.
+        subject: Box<str>,
+    },
 }
 
 /// Headers of the caller that may go to the server. Their values are secret and never shown.
@@ -163,6 +170,9 @@ impl fmt::Debug for Principal {
             Self::Anonymous => f.write_str("Anonymous"),
             Self::Credential(_) => f.write_str("Credential(..)"),
             Self::Named(name) => f.debug_tuple("Named").field(name).finish(),
+            Self::Subject { issuer, subject } => {
+                f.debug_struct("Subject").field("issuer", issuer).field("subject", subject).finish()
+            }
         }
     }
 }

@@ -41,6 +41,12 @@ impl OwnerKey {
             Principal::Anonymous => ("anonymous", ""),
             Principal::Credential(secret) => ("credential", secret.as_ref()),
             Principal::Named(name) => ("named", name.as_ref()),
+            Principal::Subject { issuer, subject } => {
+                // The length keeps an issuer that ends like a subject begins from being another.
+                let length = issuer.len().to_string();
+                let parts = ["subject\0", &length, "\0", issuer, subject].map(str::as_bytes);
+                return Owner { scheme: HMAC_OF_PRINCIPAL, digest: self.digest(&parts) };
+            }
         };
         Owner { scheme: HMAC_OF_PRINCIPAL, digest: self.digest(&[kind.as_bytes(), b"\0", text.as_bytes()]) }
     }
@@ -116,6 +122,9 @@ mod tests {
             Principal::Credential("ann".into()),
             Principal::Named("ann".into()),
             Principal::Named("bo".into()),
+            Principal::Subject { issuer: "https://a".into(), subject: "ann".into() },
+            Principal::Subject { issuer: "https://aa".into(), subject: "nn".into() },
+            Principal::Subject { issuer: "https://b".into(), subject: "ann".into() },
         ];
         for (at, one) in principals.iter().enumerate() {
             for (other_at, other) in principals.iter().enumerate() {

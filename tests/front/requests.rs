@@ -195,7 +195,8 @@ async fn a_page_that_rebinds_a_name_is_refused_before_anything_else() {
 #[tokio::test]
 async fn a_preflight_needs_no_credentials_and_errors_can_be_read_by_the_page() {
     let mut setup = Setup::new();
-    setup.owner.tokens = vec![NamedToken { name: "ann".to_owned(), token: "secret".to_owned() }];
+    setup.owner.tokens =
+        vec![NamedToken { name: "ann".to_owned(), token: raincheck::config::TokenProof::Plain("secret".to_owned()) }];
     setup.listen.allowed_origins = vec!["https://app.example".to_owned()];
     let server = setup.start().await;
     let mut client = server.connect().await;
@@ -275,4 +276,34 @@ async fn the_header_of_a_gateway_is_believed_from_it_only() {
         client.post(&text, &headers).await;
         assert_eq!(client.response().await.0.status, 401);
     }
+}
+
+#[tokio::test]
+async fn a_signed_token_that_proves_nothing_is_told_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, r#"{"keys":[]}"#).unwrap();
+    let mut setup = Setup::new();
+    setup.owner.jwt = Some(raincheck::config::JwtConfig {
+        issuer: "https://issuer/".to_owned(),
+        audience: vec!["raincheck".to_owned()],
+        keys: raincheck::config::KeySource::File(keys),
+        skew: Duration::from_mins(1),
+    });
+    let mut server = setup.start().await;
+    let (text, headers) = call("7", "add", "");
+    let mut client = server.connect().await;
+    for (authorization, challenge) in [
+        ("", "Bearer"),
+        ("authorization: Basic dTpw\r\n", "Bearer"),
+        (
+            "authorization: Bearer abc\r\n",
+            "Bearer error=\"invalid_token\", error_description=\"the token is no signed JWT\"",
+        ),
+    ] {
+        client.send(post(&text, &format!("{headers}{authorization}"))).await;
+        let (head, _) = client.response().await;
+        assert_eq!((head.status, head.get("www-authenticate")), (401, Some(challenge)));
+    }
+    assert!(server.is_untouched());
 }
