@@ -13,8 +13,9 @@ use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
 use super::session::{Health, HttpSession, InFlight, Trust};
+use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
-use crate::protocol::{Call, Caller, Failure, Json, Method, Outcome, ReplySender, RpcError};
+use crate::protocol::{Call, Caller, Failure, Json, Method, Outcome, Reason, ReplySender, RpcError};
 use crate::upstream::questions::Fate;
 use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
@@ -32,6 +33,8 @@ struct Inner {
     cancel_grace: Duration,
     connect: HttpConnect,
     sessions: Sessions<HttpConnect>,
+    /// For a server that turns out to speak nothing newer.
+    sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.
@@ -95,10 +98,11 @@ impl Runner {
         let config = &setup.config;
         Self(Arc::new(Inner {
             server: config.name.clone(),
-            endpoint,
             forward_cancel: config.cancel,
             cancel_grace: config.cancel_grace,
             sessions: Sessions::new(Arc::clone(config), connect.clone(), setup.jobs.clone()),
+            sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
+            endpoint,
             connect,
             next_id: AtomicU64::new(1),
             stopping: Arc::new(Semaphore::new(STOPPING)),
@@ -110,18 +114,24 @@ impl Runner {
     pub(super) async fn prepare(&self, caller: &Caller) {
         if self.is_modern() {
             self.0.connect.discover(caller).await;
-        } else {
+        } else if !self.0.connect.is_sse() {
             drop(self.0.sessions.get(caller, Want::Presence).await);
+        }
+        if self.0.connect.is_sse() {
+            self.0.sse.prepare(caller).await;
         }
     }
 
     /// Ends all sessions.
     pub(super) async fn close(&self) {
-        self.0.sessions.close().await;
+        tokio::join!(self.0.sessions.close(), self.0.sse.close());
     }
 
     /// Runs one call to its outcome.
     pub(super) async fn run(self, call: Call, mut sender: ReplySender) {
+        if self.0.connect.is_sse() {
+            return self.0.sse.see_through(&call, sender).await;
+        }
         let closing = self.0.closing.clone();
         match call.method {
             Method::Attach => return self.attach(call, sender).await,
@@ -133,8 +143,13 @@ impl Runner {
             // The sender's end makes the outcome unknown.
             () = closing.cancelled() => return,
         };
-        match ended {
-            Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome) => sender.done(outcome),
+        let (Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome)) = ended;
+        match outcome {
+            // That was found out just now, and nothing of the call was sent.
+            Outcome::Failed(failure) if failure.reason == Reason::NotStarted && self.0.connect.is_sse() => {
+                self.0.sse.see_through(&call, sender).await;
+            }
+            outcome => sender.done(outcome),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Servers as child processes over stdio: one for each principal, under a guard, calls multiplexed.
 
 mod backoff;
-mod connection;
+pub(super) mod connection;
 pub mod guard;
 mod launch;
 pub(crate) mod lines;
+pub(super) mod pipes;
 mod process;
 pub(crate) mod scan;
 mod spawn;
@@ -16,6 +17,7 @@ use super::sessions::{Sessions, Want};
 use super::{Setup, attach, outcome, wire};
 use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, ReplySender};
 
+pub(super) use self::launch::initialize;
 pub use self::spawn::GuardProgram;
 
 /// A client of one server over stdio.
@@ -38,16 +40,14 @@ impl StdioUpstream {
 
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
-        let (sender, reply) = Reply::channel();
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
-        self.setup.jobs.spawn("stdio call", async move {
+        Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
             match &call.method {
                 Method::Attach => attach::keep(&sessions, &server, call, sender).await,
                 Method::Notify(_) => notify(&sessions, &call, sender).await,
                 _ => see_through(&sessions, &server, &call, sender).await,
             }
-        });
-        reply
+        })
     }
 
     /// Starts a process for `caller`, if there is none.
