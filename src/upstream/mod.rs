@@ -91,6 +91,12 @@ impl Upstream {
         &self.0.setup.config.name
     }
 
+    /// Starts or connects to the server for this caller, if that has not been done. Dropping the future leaves that
+    /// going on.
+    pub async fn ready(&self, caller: &Caller) {
+        self.0.prepare(caller).await;
+    }
+
     /// Ends all sessions and child processes in good order, within a few seconds. Calls that still run end
     /// as outcome unknown, new ones are refused.
     pub async fn close(&self) {
