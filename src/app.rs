@@ -16,6 +16,7 @@ use crate::clock::{SharedClock, SystemClock};
 use crate::config::Config;
 use crate::front::{Front, Mount};
 use crate::jobs::Jobs;
+use crate::lists::ListsLayer;
 use crate::policy::Policies;
 use crate::protocol::{Failure, Reason, Retry};
 use crate::runner::{Bounds, Runner};
@@ -65,6 +66,7 @@ pub async fn run(
 
     let bounds = Bounds { running: config.limits.calls, waiting: config.limits.queue };
     let runner = Runner::new(store.clone(), runs.clone(), bounds);
+    let lists = Jobs::new();
     let mut servers = Vec::new();
     let mut mounts = Vec::new();
     for server in &config.servers {
@@ -73,6 +75,7 @@ pub async fn run(
         // Tasks stand right in front of the server: what they run is one call to it.
         let service =
             TasksLayer::new(runner.clone(), &server.name, policies).for_server(server).layer(upstream.clone());
+        let service = ListsLayer::for_server(server, &lists).layer(service);
         mounts.push(Mount { name: server.name.clone(), service });
         servers.push(upstream);
     }
@@ -111,6 +114,7 @@ pub async fn run(
     };
     runner.drain();
     runs.stop();
+    lists.stop();
     for server in servers {
         server.close().await;
     }
