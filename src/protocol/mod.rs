@@ -24,7 +24,7 @@ pub use message::{Message, RequestId};
 pub use method::Method;
 pub use param_headers::HeaderRules;
 pub use progress::Progress;
-pub use reply::{Event, Handle, Notification, Outcome, Reply, ReplySender};
+pub use reply::{Event, EventSender, Handle, Notification, Outcome, Reply, ReplySender};
 pub use rope::Rope;
 
 /// The revision of MCP that clients in front speak.

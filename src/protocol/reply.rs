@@ -97,10 +97,14 @@ struct OpenReply {
 /// as outcome unknown.
 #[derive(Debug)]
 pub struct ReplySender {
-    events: mpsc::Sender<Event>,
+    events: EventSender,
     outcome: oneshot::Sender<Outcome>,
     cancel: CancellationToken,
 }
+
+/// Sends events of a call, apart from its [`ReplySender`]: a server asks at times on another stream than the call's.
+#[derive(Clone, Debug)]
+pub struct EventSender(mpsc::Sender<Event>);
 
 /// Events that may wait in a reply that nobody reads; more are dropped.
 const WAITING_EVENTS: usize = 32;
@@ -123,7 +127,7 @@ impl Reply {
         let (outcome, outcome_out) = oneshot::channel();
         let cancel = CancellationToken::new();
         let open = OpenReply { events: events_out, outcome: outcome_out, ended: None, cancel: cancel.clone() };
-        (ReplySender { events, outcome, cancel }, Self(Source::Open(open)))
+        (ReplySender { events: EventSender(events), outcome, cancel }, Self(Source::Open(open)))
     }
 
     /// Asks the server to stop, and goes on listening: the answer may still win.
@@ -190,13 +194,12 @@ impl ReplySender {
     /// Sends an event; dropped if the reader is behind, or if it is a log line that is huge. A question that is dropped
     /// is refused. An outcome is sent with [`ReplySender::done`].
     pub fn event(&self, event: Event) {
-        if matches!(&event, Event::Log(line) if line.len() > LOG_LINE) {
-            return;
-        }
-        if matches!(event, Event::Progress(_) | Event::Log(_)) && self.events.capacity() <= RESERVED {
-            return;
-        }
-        let _ = self.events.try_send(event);
+        self.events.event(event);
+    }
+
+    /// The way for events, to be used apart from this sender.
+    pub fn events(&self) -> EventSender {
+        self.events.clone()
     }
 
     /// Ends the reply.
@@ -229,6 +232,32 @@ impl ReplySender {
     /// Whether nobody waits for the outcome any more.
     pub fn is_abandoned(&self) -> bool {
         self.outcome.is_closed()
+    }
+}
+
+impl EventSender {
+    /// As [`ReplySender::event`].
+    pub fn event(&self, event: Event) {
+        let log_line = match &event {
+            Event::Log(line) => Some(line.len()),
+            Event::Notification(said) => Some(said.params.as_ref().map_or(0, Json::len)),
+            Event::Progress(_) => Some(0),
+            Event::Ask(_) | Event::Attached(_) | Event::Done(_) => None,
+        };
+        let is_chatter = match &event {
+            Event::Progress(_) | Event::Log(_) => true,
+            Event::Notification(said) => said.method == "notifications/message",
+            Event::Ask(_) | Event::Attached(_) | Event::Done(_) => false,
+        };
+        if log_line.is_some_and(|len| len > LOG_LINE) || (is_chatter && self.0.capacity() <= RESERVED) {
+            return;
+        }
+        let _ = self.0.try_send(event);
+    }
+
+    /// Whether nobody reads the events any more.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
     }
 }
 

@@ -1,6 +1,9 @@
-//! Results and errors of older servers, put into the shape of 2026-07-28.
+//! Results and errors put into the shape that the client's era wants: those of older servers into that of 2026-07-28,
+//! and the other way round.
 //!
 //! Only what an era rule names is added or taken away; every other value keeps its bytes and is not copied.
+
+mod legacy;
 
 use serde_json::value::RawValue;
 
@@ -10,6 +13,8 @@ use super::meta_key;
 use super::method::Method;
 use super::param_headers::HeaderRules;
 use super::rope::{ObjectWriter, Rope};
+
+pub use legacy::{legacy_initialize, legacy_result, legacy_server_result};
 
 /// -32002 of 2025-11-25 and older: there is no such resource. 2026-07-28 uses -32602 for it.
 const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -93,10 +98,14 @@ pub fn error(error: RpcError) -> RpcError {
 }
 
 impl<'a> Edit<'a> {
+    fn of(result: &'a Json) -> Result<Self, JsonError> {
+        let members = result.members()?;
+        Ok(Self { object: result, members, added: Vec::new(), changes: Vec::new() })
+    }
+
     /// What every result needs.
     fn completing(result: &'a Json) -> Result<Self, JsonError> {
-        let members = result.members()?;
-        let mut edit = Self { object: result, members, added: Vec::new(), changes: Vec::new() };
+        let mut edit = Self::of(result)?;
         if edit.members.get("resultType").is_none() {
             edit.added.push(("resultType", Json::string("complete")));
         }
@@ -172,14 +181,23 @@ fn without(object: &Json, name: &str) -> Result<Json, JsonError> {
 
 /// The tools that are valid, without `execution`; `None` if nothing has to be changed or this is no list.
 fn modern_tools(tools: &Json) -> Option<Json> {
+    written_anew(tools, |tool| HeaderRules::of_tool(tool).is_ok())
+}
+
+/// The tools without `execution`; `None` if none of them has it or this is no list.
+fn without_execution(tools: &Json) -> Option<Json> {
+    written_anew(tools, |_| true)
+}
+
+/// The tools that are wanted, without `execution`; `None` if nothing has to be changed or this is no list.
+fn written_anew(tools: &Json, is_wanted: impl Fn(&Json) -> bool) -> Option<Json> {
     let elements = json::elements(tools.bytes()).ok()?;
     let tool = |raw| Json::of(tools.bytes(), raw);
-    let is_invalid = |tool: &Json| HeaderRules::of_tool(tool).is_err();
-    if !elements.iter().map(tool).any(|tool| tool.member("execution").is_some() || is_invalid(&tool)) {
+    if !elements.iter().map(tool).any(|tool| tool.member("execution").is_some() || !is_wanted(&tool)) {
         return None;
     }
     let mut text = Vec::with_capacity(tools.len());
-    for tool in elements.iter().map(tool).filter(|tool| !is_invalid(tool)) {
+    for tool in elements.iter().map(tool).filter(|tool| is_wanted(tool)) {
         text.push(if text.is_empty() { b'[' } else { b',' });
         match without(&tool, "execution") {
             Ok(tool) => text.extend_from_slice(tool.bytes()),

@@ -1,11 +1,13 @@
 //! Clients of the servers behind: a call goes out in the server's own words, its answer comes back.
 
+mod attach;
+mod drive;
 mod handshake;
 mod http;
 mod incoming;
 mod outcome;
 mod pending;
-mod server_requests;
+mod questions;
 mod sessions;
 mod stdio;
 mod wire;
@@ -24,9 +26,11 @@ use crate::protocol::{Call, Caller, Method, Outcome, Reply};
 
 use self::handshake::LastSeen;
 use self::http::HttpUpstream;
+use self::questions::Askers;
 use self::stdio::StdioUpstream;
 
 pub use self::stdio::{GuardProgram, guard};
+pub(crate) use self::stdio::{lines, scan};
 
 /// One server behind the proxy. Clones share its sessions.
 #[derive(Clone, Debug)]
@@ -54,6 +58,8 @@ struct Setup {
     jobs: Jobs,
     /// To be set after every handshake.
     last_seen: LastSeen,
+    /// The tools that are known to ask.
+    askers: Askers,
 }
 
 /// How long `server/discover` waits for a server that was never seen.
@@ -71,10 +77,11 @@ impl Upstream {
     /// users of the library, whose own program has no `guard` command.
     pub fn with_guard(config: Arc<ServerConfig>, limits: &Limits, jobs: &Jobs, guard: GuardProgram) -> Self {
         let limits = Arc::new(limits.clone());
-        let setup = Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default() };
+        let setup =
+            Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default(), askers: Askers::default() };
         let link = match &setup.config.transport {
             Transport::Stdio { .. } => Link::Stdio(StdioUpstream::new(&setup, guard)),
-            Transport::Http { .. } => Link::Http(HttpUpstream::new(&setup)),
+            Transport::Http { .. } | Transport::Sse { .. } => Link::Http(HttpUpstream::new(&setup)),
         };
         Self(Arc::new(Inner { setup, link }))
     }

@@ -115,6 +115,11 @@ impl Endpoint {
         }
     }
 
+    /// Sends a request to wherever it is addressed. No redirect is followed.
+    pub(super) async fn send_once(&self, request: Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
+        self.client.send(request).await
+    }
+
     /// Whether the response says that the server is elsewhere in the same origin.
     fn moved(&self, response: &Response<Incoming>) -> bool {
         if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
@@ -132,7 +137,8 @@ impl Endpoint {
         true
     }
 
-    fn uri(&self) -> Uri {
+    /// Where the server is, as far as that is known.
+    pub(super) fn uri(&self) -> Uri {
         self.uri.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -16,6 +16,7 @@ use super::*;
 use crate::config::{ForwardCancel, Limits, ServerConfig, UpstreamEra};
 use crate::protocol::{Credentials, Event, Failure, Json, Method, Params, Principal, Reason};
 use crate::upstream::handshake::LastSeen;
+use crate::upstream::questions::Askers;
 
 /// No wait is longer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,6 +45,9 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
         name: "h2".to_owned(),
         transport: transport.clone(),
         share: false,
+        sessions: crate::config::SessionCount::Auto,
+        serial: false,
+        offer: Vec::new(),
         cancel: ForwardCancel::Forward,
         cancel_grace: PATIENCE,
         connect_timeout: PATIENCE,
@@ -52,7 +56,8 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
         era: UpstreamEra::Legacy,
     };
     let limits = Arc::new(Limits::default());
-    let setup = Setup { config: Arc::new(config), limits, jobs: Jobs::new(), last_seen: LastSeen::default() };
+    let (config, last_seen, askers) = (Arc::new(config), LastSeen::default(), Askers::default());
+    let setup = Setup { config, limits, jobs: Jobs::new(), last_seen, askers };
     let Transport::Http { url, headers, forward } = transport else { unreachable!() };
     let endpoint = Endpoint::new(&url, &headers, &forward, PATIENCE).unwrap();
     let endpoint = endpoint.with_client(HttpClient::http2_only(PATIENCE));

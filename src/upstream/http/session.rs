@@ -17,10 +17,11 @@ use super::endpoint::Endpoint;
 use super::ids;
 use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::protocol::{Json, Progress, RequestId, Rope};
+use crate::protocol::{Call, EventSender, Json, Progress, Rope};
 use crate::shared_map::SharedMap;
+use crate::upstream::questions::{Fate, Floor, Origin, Request as Asked, Seat};
+use crate::upstream::sessions;
 use crate::upstream::wire::{self, ServerEra};
-use crate::upstream::{server_requests, sessions};
 
 /// A session with a legacy server. Clones are the same session.
 #[derive(Clone)]
@@ -40,6 +41,8 @@ pub(super) struct Parts {
     pub(super) accept: HeaderValue,
     /// The headers of who opened it, for what belongs to no call.
     pub(super) forwarded: OwnHeaders,
+    /// Who runs on it, and can be asked.
+    pub(super) floor: Floor,
     /// Where its jobs run.
     pub(super) jobs: Jobs,
 }
@@ -95,6 +98,7 @@ pub(super) struct InFlight {
     session: HttpSession,
     /// Its id upstream, which is its progress token too.
     pub(super) id: u64,
+    seat: Seat,
     cancelled: bool,
 }
 
@@ -187,8 +191,14 @@ impl HttpSession {
         unknown && self.has_id() && refusal.answers(id).is_none()
     }
 
-    /// Begins a call with these headers. Progress that comes on the listen stream comes out of the receiver.
-    pub(super) fn begin(&self, forwarded: &HeaderMap) -> (InFlight, mpsc::Receiver<Progress>) {
+    /// Begins a call with these headers. Progress that comes on the listen stream comes out of the receiver; what the
+    /// server asks in its course goes to `events`.
+    pub(super) fn begin(
+        &self,
+        forwarded: &HeaderMap,
+        call: &Call,
+        events: EventSender,
+    ) -> (InFlight, mpsc::Receiver<Progress>) {
         if let OwnHeaders::Newest(newest) = &self.0.parts.forwarded {
             let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
             if *newest != *forwarded {
@@ -199,7 +209,8 @@ impl HttpSession {
         let (progress, progress_out) = mpsc::channel(WAITING_PROGRESS);
         self.0.progress.insert(id, progress);
         self.life().calls += 1;
-        (InFlight { session: self.clone(), id, cancelled: false }, progress_out)
+        let seat = self.0.parts.floor.enter(id, call, events);
+        (InFlight { session: self.clone(), id, seat, cancelled: false }, progress_out)
     }
 
     /// Sends one request of a call.
@@ -246,16 +257,38 @@ impl HttpSession {
         }
     }
 
-    /// Answers a request of the server at once, in the background.
-    pub(super) async fn answer(&self, forwarded: &HeaderMap, id: &RequestId, method: &str) {
-        // Waiting here holds the stream back on which the requests come.
-        let Ok(permit) = Arc::clone(&self.0.answers).acquire_owned().await else { return };
-        let (session, forwarded) = (self.clone(), forwarded.clone());
-        let answer = server_requests::answer(id, method);
-        self.0.parts.jobs.spawn("answer to a server", async move {
-            session.tell(&forwarded, answer).await;
-            drop(permit);
-        });
+    /// Who runs on it, and can be asked.
+    pub(super) fn floor(&self) -> &Floor {
+        &self.0.parts.floor
+    }
+
+    /// Takes a notification in that is neither progress nor a log line of a call.
+    pub(super) fn said(&self, method: String, params: Option<Json>) {
+        match (method.as_str(), &params) {
+            ("notifications/cancelled", Some(params)) => self.floor().withdraw(params),
+            _ => self.floor().notification(method, params),
+        }
+    }
+
+    /// Takes a request of the server in. It is answered in the background: at once, or when somebody has answered it.
+    pub(super) async fn asked(&self, forwarded: &HeaderMap, asked: Asked, origin: Origin) {
+        let (session, headers) = (self.clone(), forwarded.clone());
+        let way = move |answer| async move { session.answer(&headers, answer).await };
+        if let Some(answer) = self.0.parts.floor.request(asked, origin, way) {
+            // Waiting here holds the stream back on which the requests come.
+            let Ok(permit) = Arc::clone(&self.0.answers).acquire_owned().await else { return };
+            let (session, headers) = (self.clone(), forwarded.clone());
+            self.0.parts.jobs.spawn("answer to a server", async move {
+                session.tell(&headers, answer).await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn answer(&self, forwarded: &HeaderMap, answer: Rope) {
+        if let Ok(_permit) = self.0.answers.acquire().await {
+            self.tell(forwarded, answer).await;
+        }
     }
 
     /// Tells the server to stop working on the request `id`, in the background.
@@ -363,8 +396,14 @@ impl InFlight {
         &self.session
     }
 
+    /// Whether the call must end since its client cannot be asked.
+    pub(super) fn fate(&self) -> Fate {
+        self.seat.fate()
+    }
+
     /// The call was cancelled. The session takes no other until it is answered.
     pub(super) fn cancelled(&mut self) {
+        self.seat.cancelled();
         if !std::mem::replace(&mut self.cancelled, true) {
             self.session.life().cancelled += 1;
         }

@@ -1,21 +1,23 @@
 //! Servers as child processes over stdio: one for each principal, under a guard, calls multiplexed.
 
 mod backoff;
-mod connection;
+pub(super) mod connection;
 pub mod guard;
 mod launch;
-mod lines;
+pub(crate) mod lines;
+pub(super) mod pipes;
 mod process;
-mod scan;
+pub(crate) mod scan;
 mod spawn;
 mod stderr;
 
 use self::connection::Handed;
 use self::launch::Launcher;
-use super::sessions::Sessions;
-use super::{Setup, outcome};
-use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
+use super::sessions::{Sessions, Want};
+use super::{Setup, attach, outcome, wire};
+use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, ReplySender};
 
+pub(super) use self::launch::initialize;
 pub use self::spawn::GuardProgram;
 
 /// A client of one server over stdio.
@@ -40,14 +42,20 @@ impl StdioUpstream {
     pub(super) fn call(&self, call: Call) -> Reply {
         let (sender, reply) = Reply::channel();
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
-        self.setup.jobs.spawn("stdio call", async move { see_through(&sessions, &server, &call, sender).await });
+        self.setup.jobs.spawn("stdio call", async move {
+            match &call.method {
+                Method::Attach => attach::keep(&sessions, &server, call, sender).await,
+                Method::Notify(_) => notify(&sessions, &call, sender).await,
+                _ => see_through(&sessions, &server, &call, sender).await,
+            }
+        });
         reply
     }
 
     /// Starts a process for `caller`, if there is none.
     pub(super) async fn prepare(&self, caller: &Caller) {
         // Why it failed is in the log; calls are told on their own.
-        let _ = self.sessions.get(caller).await;
+        let _ = self.sessions.get(caller, Want::Presence).await;
     }
 
     /// Ends all processes.
@@ -60,7 +68,7 @@ impl StdioUpstream {
 async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, mut sender: ReplySender) {
     for _ in 0..ATTEMPTS {
         let lease = tokio::select! {
-            lease = sessions.get(&call.caller) => lease,
+            lease = sessions.get_for(call) => lease,
             () = sender.cancelled() => Err(outcome::never_sent()),
         };
         let process = match lease {
@@ -74,4 +82,17 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
     }
     let why = "it ended again and again before it took the call";
     sender.done(Outcome::Failed(outcome::not_started(server, why)));
+}
+
+/// Passes a notification of a legacy client on.
+async fn notify(sessions: &Sessions<Launcher>, call: &Call, sender: ReplySender) {
+    match sessions.get_for(call).await {
+        Ok(process) => {
+            if let Some(note) = wire::notification(call) {
+                process.connection().notify(note).await;
+            }
+            sender.done(Outcome::Result(Json::empty_object()));
+        }
+        Err(failure) => sender.done(Outcome::Failed(failure)),
+    }
 }

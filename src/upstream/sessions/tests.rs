@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::{ForwardCancel, Transport, UpstreamEra};
-use crate::protocol::{Credentials, Reason, TaskSupport};
+use crate::protocol::{Credentials, Principal, Reason, TaskSupport};
 
 /// Opens sessions when the gate lets it.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ struct MockSession {
 impl Connect for Mock {
     type Session = MockSession;
 
-    async fn connect(&self, _: &Caller) -> Result<MockSession, Failure> {
+    async fn connect(&self, _: &Opening) -> Result<MockSession, Failure> {
         if let Some(gate) = &self.gate {
             gate.acquire().await.unwrap().forget();
         }
@@ -50,6 +50,9 @@ fn server(max_sessions: usize, share: bool) -> Arc<ServerConfig> {
         name: "mock".to_owned(),
         transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
         share,
+        sessions: SessionCount::Auto,
+        serial: false,
+        offer: Vec::new(),
         cancel: ForwardCancel::Forward,
         cancel_grace: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(30),
@@ -77,9 +80,9 @@ fn sessions(max_sessions: usize, share: bool, mock: Mock) -> Sessions<Mock> {
 #[tokio::test]
 async fn calls_of_one_principal_share_a_session_and_others_get_their_own() {
     let sessions = sessions(8, false, Mock::default());
-    let ann = sessions.get(&caller("ann")).await.unwrap();
-    let again = sessions.get(&caller("ann")).await.unwrap();
-    let bo = sessions.get(&caller("bo")).await.unwrap();
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let again = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let bo = sessions.get(&caller("bo"), Want::Call).await.unwrap();
     ann.over.cancel();
     assert!(again.is_over());
     assert!(!bo.is_over());
@@ -88,8 +91,8 @@ async fn calls_of_one_principal_share_a_session_and_others_get_their_own() {
 #[tokio::test]
 async fn with_share_everybody_has_the_same_session() {
     let sessions = sessions(1, true, Mock::default());
-    let ann = sessions.get(&caller("ann")).await.unwrap();
-    let bo = sessions.get(&caller("bo")).await.unwrap();
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let bo = sessions.get(&caller("bo"), Want::Call).await.unwrap();
     ann.over.cancel();
     assert!(bo.is_over());
 }
@@ -101,7 +104,7 @@ async fn many_cold_calls_open_one_session() {
     let mock = Mock { gate: Some(Arc::clone(&gate)), opened: Arc::clone(&opened), fails: false };
     let sessions = sessions(8, false, mock);
     let ann = caller("ann");
-    let calls = futures_util::future::join_all((0..32).map(|_| sessions.get(&ann)));
+    let calls = futures_util::future::join_all((0..32).map(|_| sessions.get(&ann, Want::Call)));
     let open = async {
         tokio::task::yield_now().await;
         gate.add_permits(32);
@@ -114,21 +117,21 @@ async fn many_cold_calls_open_one_session() {
 #[tokio::test]
 async fn one_session_too_many_is_refused_with_the_name_of_the_setting() {
     let sessions = sessions(1, false, Mock::default());
-    let ann = sessions.get(&caller("ann")).await.unwrap();
-    let refused = sessions.get(&caller("bo")).await.unwrap_err();
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let refused = sessions.get(&caller("bo"), Want::Call).await.unwrap_err();
     assert_eq!(refused.reason, Reason::Busy);
     assert!(refused.message.contains("max_sessions"), "{}", refused.message);
     ann.over.cancel();
     ann.closed.cancelled().await;
-    assert!(sessions.get(&caller("bo")).await.is_ok());
+    assert!(sessions.get(&caller("bo"), Want::Call).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_session_that_ended_is_replaced_even_before_its_end_was_noticed() {
     let sessions = sessions(1, false, Mock::default());
-    let ann = sessions.get(&caller("ann")).await.unwrap();
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
     ann.over.cancel();
-    assert!(!sessions.get(&caller("ann")).await.unwrap().is_over());
+    assert!(!sessions.get(&caller("ann"), Want::Call).await.unwrap().is_over());
 }
 
 #[tokio::test]
@@ -136,23 +139,23 @@ async fn a_failed_connect_is_told_to_all_who_wait_and_tried_again_for_the_next()
     let opened = Arc::new(AtomicUsize::new(0));
     let sessions = sessions(1, false, Mock { gate: None, opened: Arc::clone(&opened), fails: true });
     let ann = caller("ann");
-    let both = tokio::join!(sessions.get(&ann), sessions.get(&ann));
+    let both = tokio::join!(sessions.get(&ann, Want::Call), sessions.get(&ann, Want::Call));
     assert_eq!(both.0.unwrap_err().reason, Reason::NotStarted);
     assert_eq!(both.1.unwrap_err().reason, Reason::NotStarted);
-    assert!(sessions.get(&ann).await.is_err());
+    assert!(sessions.get(&ann, Want::Call).await.is_err());
     assert_eq!(opened.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_is_closed_when_idle_and_never_while_in_use() {
     let sessions = sessions(8, false, Mock::default());
-    let ann = sessions.get(&caller("ann")).await.unwrap();
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
     let closed = ann.closed.clone();
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert!(!closed.is_cancelled());
     drop(ann);
     tokio::time::sleep(Duration::from_secs(59)).await;
-    drop(sessions.get(&caller("ann")).await.unwrap());
+    drop(sessions.get(&caller("ann"), Want::Call).await.unwrap());
     tokio::time::sleep(Duration::from_secs(59)).await;
     assert!(!closed.is_cancelled());
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -163,18 +166,18 @@ async fn a_session_is_closed_when_idle_and_never_while_in_use() {
 #[tokio::test]
 async fn closing_ends_every_session_and_refuses_new_ones() {
     let sessions = sessions(8, false, Mock::default());
-    let ann = sessions.get(&caller("ann")).await.unwrap();
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
     sessions.close().await;
     assert!(ann.closed.is_cancelled());
-    assert_eq!(sessions.get(&caller("ann")).await.unwrap_err().reason, Reason::Stopping);
+    assert_eq!(sessions.get(&caller("ann"), Want::Call).await.unwrap_err().reason, Reason::Stopping);
 }
 
 #[tokio::test]
 async fn an_idle_session_is_closed_to_make_room_for_another_principal() {
     let sessions = sessions(1, false, Mock::default());
-    let ann = sessions.get(&caller("ann")).await.unwrap();
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
     let closed = ann.closed.clone();
     drop(ann);
-    assert!(sessions.get(&caller("bo")).await.is_ok());
+    assert!(sessions.get(&caller("bo"), Want::Call).await.is_ok());
     closed.cancelled().await;
 }
