@@ -143,7 +143,7 @@ fn is_about_the_server(failure: &Failure) -> bool {
         | Reason::QueueTimeout
         | Reason::Busy
         | Reason::BadAnswer => true,
-        Reason::Unauthorized | Reason::TooLarge | Reason::Store | Reason::Stopping => false,
+        Reason::Unauthorized | Reason::TooLarge | Reason::Store | Reason::Stopping | Reason::InputTimeout => false,
     }
 }
 
