@@ -40,16 +40,14 @@ impl StdioUpstream {
 
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
-        let (sender, reply) = Reply::channel();
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
-        self.setup.jobs.spawn("stdio call", async move {
+        Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
             match &call.method {
                 Method::Attach => attach::keep(&sessions, &server, call, sender).await,
                 Method::Notify(_) => notify(&sessions, &call, sender).await,
                 _ => see_through(&sessions, &server, &call, sender).await,
             }
-        });
-        reply
+        })
     }
 
     /// Starts a process for `caller`, if there is none.
