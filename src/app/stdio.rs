@@ -20,6 +20,7 @@ use super::stores::{Leaving, Place};
 use crate::config::{Config, ServerConfig, StoreOrigin};
 use crate::front::stdio::StdioFront;
 use crate::jobs::Jobs;
+use crate::lists::Lists;
 use crate::protocol::{Call, Failure, Method, Outcome, Reason, Reply, Retry};
 use crate::tasks::{self, TasksService};
 use crate::upstream::Upstream;
@@ -51,7 +52,7 @@ struct Shared {
 /// What the first call opened.
 struct Open {
     stack: Stack,
-    service: TasksService<Upstream>,
+    service: Lists<TasksService<Upstream>>,
     path: PathBuf,
 }
 
