@@ -27,6 +27,13 @@ export const servers = {
     { name: 'failing', tool: 'boom', arguments: {}, text: /boom/, fails: 'result' },
     { name: 'asking', tool: 'ask', arguments: {}, text: /^accept name='Ann'$/, asks: ['elicitation'] },
     { name: 'sampling', tool: 'sample', arguments: {}, text: RAIN, asks: ['sampling'] }
+  ],
+  // A server that has tasks itself, for the self-test.
+  control: [
+    { name: 'plain', tool: 'greet', arguments: { name: 'interop' }, text: /^Hello, interop!$/ },
+    { name: 'slow', tool: 'slow_compute', arguments: { seconds: 1.5, label: 'rain' }, text: /^Computed rain in 1.5s$/, slow: true },
+    { name: 'failing', tool: 'failing_job', arguments: {}, text: /^The job failed$/, fails: 'result', slow: true },
+    { name: 'crashing', tool: 'protocol_error_job', arguments: {}, text: /The worker crashed/, fails: 'error', slow: true }
   ]
 };
 

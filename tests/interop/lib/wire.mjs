@@ -83,7 +83,7 @@ export function judge(wire, era, job, said, unable) {
     return { wrong: wrong.filter((w) => !w.startsWith('the last of')), seen: `cannot: ${unable}; ended as ${ended}` };
   }
   const expected = expectedHow(era, job, unable);
-  if (how !== expected) wrong.push(`the call went as "${how}" instead of "${expected}": ${show(result ?? error)}`);
+  if (how !== expected) return { wrong: [...wrong, `the call went as "${how}" instead of "${expected}": ${show(result ?? error)}; the client got ${show(said)}`] };
   const wanted = job.asks ?? [];
   if (`${asked}` !== `${wanted}`) wrong.push(`the wire has the questions [${asked}] instead of [${wanted}]`);
   if (`${said.asked}` !== `${wanted}`) wrong.push(`the client was asked [${said.asked}] instead of [${wanted}]`);
