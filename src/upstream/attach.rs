@@ -2,7 +2,7 @@
 
 use super::outcome;
 use super::questions::Client;
-use super::sessions::{Attached, Connect, Opening, Session, Sessions};
+use super::sessions::{Attached, Connect, Hearer, Opening, Session, Sessions};
 use crate::protocol::{Call, Outcome, ReplySender};
 
 /// Opens the session and keeps it while somebody holds the reply. The client is told of the opening in the course of
@@ -10,7 +10,7 @@ use crate::protocol::{Call, Outcome, ReplySender};
 pub(super) async fn keep<C: Connect>(sessions: &Sessions<C>, server: &str, call: Call, mut sender: ReplySender) {
     let client = Client::new(sender.events(), call.caller.abilities.clone());
     let attached = Attached { params: call.params.raw().clone(), client: client.clone() };
-    let opening = Opening { caller: call.caller, attached: Some(attached) };
+    let opening = Opening { caller: call.caller, hearer: Hearer::Client(attached) };
     let opened = tokio::select! {
         opened = sessions.attach(opening) => opened,
         () = sender.abandoned() => return,

@@ -12,13 +12,15 @@ use tokio_util::sync::CancellationToken;
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
-use super::session::{Health, HttpSession, InFlight, Trust};
+use super::own::Health;
+use super::session::{HttpSession, InFlight, Trust};
 use crate::config::ForwardCancel;
 use crate::protocol::{Call, Caller, Failure, Json, Method, Outcome, ReplySender, RpcError};
+use crate::upstream::listening::{self, Hub};
 use crate::upstream::questions::Fate;
-use crate::upstream::sessions::{Sessions, Want};
+use crate::upstream::sessions::{Lease, Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
-use crate::upstream::{Setup, attach, outcome};
+use crate::upstream::{Setup, attach, log_level, outcome};
 
 /// Runs calls. Clones share sessions.
 #[derive(Clone, Debug)]
@@ -32,6 +34,7 @@ struct Inner {
     cancel_grace: Duration,
     connect: HttpConnect,
     sessions: Sessions<HttpConnect>,
+    hub: Hub,
     /// Ids of modern requests, which belong to no session.
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.
@@ -100,6 +103,7 @@ impl Runner {
             cancel_grace: config.cancel_grace,
             sessions: Sessions::new(Arc::clone(config), connect.clone(), setup.jobs.clone()),
             connect,
+            hub: setup.shared.hub.clone(),
             next_id: AtomicU64::new(1),
             stopping: Arc::new(Semaphore::new(STOPPING)),
             closing,
@@ -126,6 +130,7 @@ impl Runner {
         match call.method {
             Method::Attach => return self.attach(call, sender).await,
             Method::Notify(_) => return self.notify(&call, sender).await,
+            Method::Listen if !self.is_modern() => return self.listen(call, sender).await,
             _ => {}
         }
         let ended = tokio::select! {
@@ -141,6 +146,10 @@ impl Runner {
     /// Keeps the session of a legacy client.
     async fn attach(&self, call: Call, sender: ReplySender) {
         attach::keep(&self.0.sessions, &self.0.server, call, sender).await;
+    }
+
+    async fn listen(&self, call: Call, sender: ReplySender) {
+        listening::listen(&self.0.sessions, &self.0.hub, call, sender).await;
     }
 
     /// Passes a notification of a legacy client on.
@@ -177,7 +186,10 @@ impl Runner {
                 () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
             };
             match session {
-                Ok(session) => return self.legacy(&session, call, &forwarded, sender).await,
+                Ok(session) => {
+                    log_level::ask(&*session, call).await;
+                    return self.legacy(&session, call, &forwarded, sender).await;
+                }
                 Err(_) if self.is_modern() => {}
                 Err(failure) => return Ended::Done(Outcome::Failed(failure)),
             }
@@ -186,11 +198,7 @@ impl Runner {
     }
 
     /// A session that is believed to live.
-    async fn session(
-        &self,
-        call: &Call,
-        forwarded: &HeaderMap,
-    ) -> Result<impl std::ops::Deref<Target = HttpSession> + use<>, Failure> {
+    async fn session(&self, call: &Call, forwarded: &HeaderMap) -> Result<Lease<HttpSession>, Failure> {
         let session = self.0.sessions.get_for(call).await?;
         // A call that may run once only is not sent into a doubt.
         if call.method != Method::CallTool || session.trust() != Trust::Doubtful {

@@ -17,6 +17,7 @@ use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySende
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
 use crate::upstream::questions::Floor;
+use crate::upstream::sessions::Hearer;
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome, wire};
 
@@ -78,7 +79,7 @@ const JOINED: usize = 16 << 10;
 
 impl Connection {
     /// A connection over these streams. Its jobs run in the jobs of `setup`.
-    pub(super) fn open<R, W>(setup: &Setup, reader: R, writer: W) -> Self
+    pub(super) fn open<R, W>(setup: &Setup, hearer: Hearer, reader: R, writer: W) -> Self
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
@@ -88,7 +89,7 @@ impl Connection {
         let connection = Self(Arc::new(Inner {
             setup: setup.clone(),
             pending: Pending::default(),
-            floor: Floor::new(setup),
+            floor: Floor::new(setup, hearer),
             requests,
             notes,
             modern: AtomicBool::new(false),

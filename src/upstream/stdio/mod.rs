@@ -13,7 +13,7 @@ mod stderr;
 use self::connection::Handed;
 use self::launch::Launcher;
 use super::sessions::{Sessions, Want};
-use super::{Setup, attach, outcome, wire};
+use super::{Setup, attach, listening, log_level, outcome, wire};
 use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, ReplySender};
 
 pub use self::spawn::GuardProgram;
@@ -40,9 +40,11 @@ impl StdioUpstream {
     pub(super) fn call(&self, call: Call) -> Reply {
         let (sender, reply) = Reply::channel();
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
+        let hub = self.setup.shared.hub.clone();
         self.setup.jobs.spawn("stdio call", async move {
             match &call.method {
                 Method::Attach => attach::keep(&sessions, &server, call, sender).await,
+                Method::Listen => listening::listen(&sessions, &hub, call, sender).await,
                 Method::Notify(_) => notify(&sessions, &call, sender).await,
                 _ => see_through(&sessions, &server, &call, sender).await,
             }
@@ -73,6 +75,7 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
             Ok(process) => process,
             Err(failure) => return sender.done(Outcome::Failed(failure)),
         };
+        log_level::ask(&*process, call).await;
         match process.connection().call(call, sender).await {
             Handed::Over => return,
             Handed::NotTaken(back) => sender = back,

@@ -13,8 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Connection;
 use super::spawn::{GuardProgram, Plan, SpawnError, Spawned, spawn};
 use super::stderr::{self, Tail};
+use crate::protocol::message::{self, RequestId};
+use crate::protocol::{Failure, Outcome, Rope};
 use crate::upstream::Setup;
-use crate::upstream::sessions::Session;
+use crate::upstream::questions::Floor;
+use crate::upstream::sessions::{Hearer, Session, Speak};
 
 /// A running child process and the connection to it. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -30,6 +33,8 @@ pub(super) struct Process {
     gone: CancellationToken,
 }
 
+/// How long a request of our own may take.
+const OWN_REQUEST: Duration = Duration::from_secs(10);
 /// How long a process may take to end after its input has ended.
 const AFTER_EOF: Duration = Duration::from_secs(2);
 /// How long its group may take to end after SIGTERM. The guard kills the group a little earlier.
@@ -42,13 +47,18 @@ const REST: Duration = Duration::from_millis(300);
 
 impl Process {
     /// Starts a process. It is ended when it is closed, or when its output ends.
-    pub(super) fn start(setup: &Setup, plan: Plan<'_>, guard: &GuardProgram) -> Result<Self, SpawnError> {
+    pub(super) fn start(
+        setup: &Setup,
+        hearer: Hearer,
+        plan: Plan<'_>,
+        guard: &GuardProgram,
+    ) -> Result<Self, SpawnError> {
         let Spawned { child, group, lifeline, stdin, stdout, stderr } = spawn(plan, guard)?;
         tracing::debug!(server = %setup.config.name, process = group.as_raw(), "started");
         let tail = Tail::default();
         setup.jobs.spawn("stderr", stderr::drain(stderr, setup.config.name.as_str().into(), tail.clone()));
         let process = Self {
-            connection: Connection::open(setup, stdout, stdin),
+            connection: Connection::open(setup, hearer, stdout, stdin),
             tail,
             exit: Arc::default(),
             closing: CancellationToken::new(),
@@ -102,6 +112,18 @@ impl Session for Process {
         }
         self.closing.cancel();
         self.gone.cancelled().await;
+    }
+}
+
+impl Speak for Process {
+    fn floor(&self) -> &Floor {
+        self.connection.floor()
+    }
+
+    async fn request(&self, method: &'static str, params: Rope) -> Outcome {
+        let request = |id| message::request(&RequestId::from_number(id), method, Some(params));
+        let silent = || Outcome::Failed(Failure::outcome_unknown("the server did not answer"));
+        timeout(OWN_REQUEST, self.connection.ask(request)).await.unwrap_or_else(|_| silent())
     }
 }
 
