@@ -76,14 +76,15 @@ fn subscription_meta(id: &RequestId) -> Rope {
     meta.finish()
 }
 
-fn acknowledgment(id: &RequestId) -> Rope {
+/// The first message of a subscription: what of its filter is honoured.
+pub(super) fn acknowledgment(id: &RequestId) -> Rope {
     let mut params = ObjectWriter::new();
     params.rope("_meta", subscription_meta(id)).rope("notifications", ObjectWriter::new().finish());
     message::notification("notifications/subscriptions/acknowledged", Some(params.finish()))
 }
 
 /// Ends a subscription gracefully.
-fn completion(id: &RequestId) -> Rope {
+pub(super) fn completion(id: &RequestId) -> Rope {
     let mut result = ObjectWriter::new();
     result.string("resultType", "complete").rope("_meta", subscription_meta(id));
     message::result(id, result.finish())

@@ -14,6 +14,7 @@ use super::body::Parcel;
 use super::log_level::LogLevel;
 use super::socket::Outbox;
 use crate::protocol::error::code;
+use crate::protocol::reply::Delivery;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
     Event, Failure, Json, Method, Outcome, Progress, Reason, Reply, RequestId, Retry, Rope, RpcError, message, reshape,
@@ -55,7 +56,17 @@ pub(super) enum Step {
     Done(Outcome),
 }
 
-/// The answer to a call.
+/// The text of an answer, whatever it is sent over.
+pub(super) struct Written {
+    /// The HTTP status, where there is one that can still be chosen.
+    pub(super) status: StatusCode,
+    /// The JSON-RPC answer.
+    pub(super) text: Rope,
+    /// To be told when the handle in the text is out.
+    pub(super) handle: Option<Delivery>,
+}
+
+/// The answer to a call over HTTP.
 pub(super) struct Answer {
     /// The HTTP status, where it can still be chosen.
     pub(super) status: StatusCode,
@@ -95,8 +106,22 @@ impl Running {
         Self { source: Source::Starting(reply.boxed()), wanted, _place: place, record }
     }
 
-    /// What happens next. Not to be polled after the end.
+    /// What happens next, as far as the client asked for it. Not to be polled after the end.
     pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            match ready!(self.poll_event(context)) {
+                Event::Done(outcome) => return Poll::Ready(Step::Done(outcome)),
+                event => {
+                    if let Some(notification) = self.wanted.notification(event) {
+                        return Poll::Ready(Step::Notification(notification));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What happens next. Not to be polled after the end.
+    pub(super) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         let span = self.record.span.clone();
         let _entered = span.enter();
         loop {
@@ -107,22 +132,19 @@ impl Running {
                 }
                 Source::Open(reply) => ready!(reply.poll_next(context)),
             };
-            match event {
-                Some(Event::Done(outcome)) => {
-                    self.record.end(&outcome);
-                    return Poll::Ready(Step::Done(outcome));
-                }
-                Some(event) => {
-                    if let Some(notification) = self.wanted.notification(event) {
-                        return Poll::Ready(Step::Notification(notification));
-                    }
-                }
-                None => {
-                    let lost = Outcome::Failed(Failure::outcome_unknown("the reply ended without an outcome"));
-                    self.record.end(&lost);
-                    return Poll::Ready(Step::Done(lost));
-                }
+            let lost = || Event::Done(Outcome::Failed(Failure::outcome_unknown("the reply ended without an outcome")));
+            let event = event.unwrap_or_else(lost);
+            if let Event::Done(outcome) = &event {
+                self.record.end(outcome);
             }
+            return Poll::Ready(event);
+        }
+    }
+
+    /// Asks the server to stop, once it is being asked at all, and goes on listening.
+    pub(super) fn cancel(&self) {
+        if let Source::Open(reply) = &self.source {
+            reply.cancel();
         }
     }
 
@@ -155,7 +177,8 @@ impl Wanted {
     }
 }
 
-fn progress_notification(token: &Json, progress: &Progress) -> Rope {
+/// The notification that the server got on with it, under the client's own token.
+pub(super) fn progress_notification(token: &Json, progress: &Progress) -> Rope {
     let mut params = ObjectWriter::new();
     params.raw("progressToken", token).raw("progress", &progress.progress);
     if let Some(total) = &progress.total {
@@ -174,11 +197,20 @@ fn after_panic() -> Reply {
 }
 
 impl Answer {
+    /// The answer that `outcome` is for the request `id` for `method`, with the handle in it bound to `outbox`.
+    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome, outbox: &Outbox) -> Self {
+        let Written { status, text, handle } = Written::new(id, method, outcome);
+        let parcel = handle.map_or_else(Parcel::default, |handle| Parcel::new(handle, outbox.clone()));
+        Self { status, text, parcel }
+    }
+}
+
+impl Written {
     /// The answer that `outcome` is for the request `id` for `method`.
     ///
     /// The status is 200 for all that servers say and for failures of our own, since clients read JSON-RPC errors
     /// best there; the protocol's own errors have the status that the specification gives them.
-    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome, outbox: &Outbox) -> Self {
+    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome) -> Self {
         match outcome {
             Outcome::Result(result) => match reshape::result(method, &result) {
                 Ok(result) => Self::ok(message::result(id, result)),
@@ -187,15 +219,15 @@ impl Answer {
             Outcome::Shaped(result) => Self::ok(message::result(id, result)),
             Outcome::Error(error) => Self::error(id, method, &reshape::error(error)),
             Outcome::Failed(failure) => Self::error(id, method, &RpcError::from(&failure)),
-            Outcome::Task(handle) => {
-                let parcel = Parcel::new(handle.delivery, outbox.clone());
-                Self { status: StatusCode::OK, text: message::result(id, handle.created), parcel }
+            Outcome::Task(task) => {
+                let text = message::result(id, task.created);
+                Self { status: StatusCode::OK, text, handle: Some(task.delivery) }
             }
         }
     }
 
     fn ok(text: Rope) -> Self {
-        Self { status: StatusCode::OK, text, parcel: Parcel::default() }
+        Self { status: StatusCode::OK, text, handle: None }
     }
 
     fn error(id: &RequestId, method: &Method, error: &RpcError) -> Self {
@@ -205,11 +237,12 @@ impl Answer {
             code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
             _ => StatusCode::OK,
         };
-        Self { status, text: message::error(Some(id), error), parcel: Parcel::default() }
+        Self { status, text: message::error(Some(id), error), handle: None }
     }
 }
 
-fn no_result(why: &dyn fmt::Display) -> Failure {
+/// The failure of a call whose result cannot be read.
+pub(super) fn no_result(why: &dyn fmt::Display) -> Failure {
     Failure::new(
         Reason::BadAnswer,
         format!("the server answered with a result that is none ({why}); the tool may have run"),

@@ -1,6 +1,9 @@
-//! Results and errors of older servers, put into the shape of 2026-07-28.
+//! Results and errors put into the shape that the client's era wants: those of older servers into that of 2026-07-28,
+//! and the other way round.
 //!
 //! Only what an era rule names is added or taken away; every other value keeps its bytes and is not copied.
+
+mod legacy;
 
 use serde_json::value::RawValue;
 
@@ -9,6 +12,8 @@ use super::json::{self, Json, JsonError, Members};
 use super::meta_key;
 use super::method::Method;
 use super::rope::{ObjectWriter, Rope};
+
+pub use legacy::{legacy_initialize, legacy_result, legacy_server_result};
 
 /// -32002 of 2025-11-25 and older: there is no such resource. 2026-07-28 uses -32602 for it.
 const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -91,10 +96,14 @@ pub fn error(error: RpcError) -> RpcError {
 }
 
 impl<'a> Edit<'a> {
+    fn of(result: &'a Json) -> Result<Self, JsonError> {
+        let members = result.members()?;
+        Ok(Self { object: result, members, added: Vec::new(), changes: Vec::new() })
+    }
+
     /// What every result needs.
     fn completing(result: &'a Json) -> Result<Self, JsonError> {
-        let members = result.members()?;
-        let mut edit = Self { object: result, members, added: Vec::new(), changes: Vec::new() };
+        let mut edit = Self::of(result)?;
         if edit.members.get("resultType").is_none() {
             edit.added.push(("resultType", Json::string("complete")));
         }

@@ -61,9 +61,15 @@ impl Setup {
                 allowed_hosts: Vec::new(),
                 allowed_origins: Vec::new(),
                 keep_alive: Duration::from_secs(15),
+                session_idle: Duration::from_hours(1),
             },
             limits: Limits::default(),
-            owner: OwnerConfig { from: OwnerSource::Authorization, tokens: Vec::new(), allow_anonymous: false },
+            owner: OwnerConfig {
+                from: OwnerSource::Authorization,
+                tokens: Vec::new(),
+                jwt: None,
+                allow_anonymous: false,
+            },
             names: vec!["only"],
             grace: Duration::from_secs(5),
         }

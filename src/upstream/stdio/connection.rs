@@ -326,7 +326,7 @@ impl Connection {
         match scan.addressee() {
             Addressee::Call(id) if scan.is_rpc() => self.0.pending.answer(Some(&id), broken()),
             Addressee::Unnamed => self.0.pending.answer(None, broken()),
-            Addressee::Call(_) | Addressee::Us | Addressee::Nobody => self.count_noise(),
+            Addressee::Call(_) | Addressee::Us(_) | Addressee::Nobody => self.count_noise(),
         }
     }
 
@@ -337,7 +337,7 @@ impl Connection {
         match addressee {
             Addressee::Call(id) => self.0.pending.answer(Some(&id), Outcome::Failed(failure)),
             Addressee::Unnamed => self.0.pending.fail_oldest(failure),
-            Addressee::Us => {}
+            Addressee::Us(_) => {}
             Addressee::Nobody => self.count_noise(),
         }
     }

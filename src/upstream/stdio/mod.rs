@@ -4,9 +4,9 @@ mod backoff;
 mod connection;
 pub mod guard;
 mod launch;
-mod lines;
+pub(crate) mod lines;
 mod process;
-mod scan;
+pub(crate) mod scan;
 mod spawn;
 mod stderr;
 
