@@ -162,7 +162,7 @@ fn lineage(server: &ServerConfig) -> String {
             let here = cwd.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
             add("folder", here.as_os_str().as_encoded_bytes());
         }
-        Transport::Http { url, .. } => add("url", url.as_str().as_bytes()),
+        Transport::Http { url, .. } | Transport::Sse { url, .. } => add("url", url.as_str().as_bytes()),
     }
     let digest = hash.finalize();
     data_encoding::HEXLOWER.encode(digest.get(..8).unwrap_or_default())

@@ -23,7 +23,7 @@ pub(super) struct Serve {
     /// A configuration; config.example.toml explains every key
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The one server behind is at this URL (Streamable HTTP)
+    /// The one server behind is at this URL (Streamable HTTP, or HTTP+SSE of 2024-11-05)
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// Where clients come in [default: 127.0.0.1:8080]
@@ -167,7 +167,7 @@ fn summary(config: &Config) -> String {
         let server = config.servers.iter().find(|server| server.name == name);
         let behind = match server.map(|server| &server.transport) {
             Some(Transport::Stdio { command, .. }) => command.first().cloned().unwrap_or_default(),
-            Some(Transport::Http { url, .. }) => url.origin().ascii_serialization(),
+            Some(Transport::Http { url, .. } | Transport::Sse { url, .. }) => url.origin().ascii_serialization(),
             None => String::new(),
         };
         let _ = writeln!(text, "server    {name}: {url} -> {behind}");

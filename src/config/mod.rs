@@ -157,7 +157,7 @@ fn refuse_an_open_door(reader: &mut Reader<'_>, config: &Config) {
     let trusting = config.servers.iter().find(|server| match &server.transport {
         // An empty command stands for a server that was reported as incomplete.
         Transport::Stdio { command, .. } => !command.is_empty(),
-        Transport::Http { forward, .. } => !forward.contains(&AUTHORIZATION),
+        Transport::Http { forward, .. } | Transport::Sse { forward, .. } => !forward.contains(&AUTHORIZATION),
     });
     if let Some(server) = trusting {
         let message = format!(

@@ -265,6 +265,15 @@ pub enum Transport {
         /// Headers of the caller that are passed on.
         forward: Vec<HeaderName>,
     },
+    /// Reached over HTTP+SSE, the transport of 2024-11-05.
+    Sse {
+        /// The address of its event stream.
+        url: Url,
+        /// Set on every request to it. Values may be secret.
+        headers: HeaderMap,
+        /// Headers of the caller that are passed on.
+        forward: Vec<HeaderName>,
+    },
 }
 
 /// How many sessions or processes a principal gets. A legacy client's session has always exactly one.
@@ -421,8 +430,8 @@ impl fmt::Debug for Transport {
                 .field("cwd", cwd)
                 .field("hide", hide)
                 .finish_non_exhaustive(),
-            Self::Http { url, headers, forward } => f
-                .debug_struct("Http")
+            Self::Http { url, headers, forward } | Self::Sse { url, headers, forward } => f
+                .debug_struct(if matches!(self, Self::Sse { .. }) { "Sse" } else { "Http" })
                 .field("host", &url.host_str())
                 .field("headers", &headers.keys())
                 .field("forward", forward)

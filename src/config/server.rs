@@ -37,6 +37,15 @@ const OWN_HEADERS: &[&str] = &[
     "upgrade",
 ];
 
+/// What is spoken over HTTP.
+#[derive(Clone, Copy)]
+enum Wire {
+    /// Streamable HTTP, and HTTP+SSE with a server that turns out to know no other.
+    Http,
+    /// HTTP+SSE.
+    Sse,
+}
+
 /// How a server is reached, before it is known which keys may stand beside it.
 enum Way {
     Command(Vec<String>),
@@ -104,6 +113,7 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
     let cwd: Option<PathBuf> = section.get(reader, "cwd");
     let headers = headers(reader, section);
     let forward: Option<Vec<HeaderName>> = section.list(reader, "forward");
+    let wire = section.get(reader, "transport").unwrap_or(Wire::Http);
 
     let (has_command, has_url) = (section.has(reader, "command"), section.has(reader, "url"));
     if has_command == has_url {
@@ -112,7 +122,7 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
         return None;
     }
     let (strangers, needed): (&[&str], _) = if has_command {
-        (&["headers", "headers_env", "headers_file", "forward"], "url")
+        (&["headers", "headers_env", "headers_file", "forward", "transport"], "url")
     } else {
         (&["env", "env_file", "cwd"], "command")
     };
@@ -129,7 +139,10 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
         Way::Command(command) => Transport::Stdio { command, env, cwd, hide: Vec::new() },
         Way::Url(url) => {
             let forward = forwarded(reader, section, forward, &headers, authenticates);
-            Transport::Http { url, headers, forward }
+            match wire {
+                Wire::Http => Transport::Http { url, headers, forward },
+                Wire::Sse => Transport::Sse { url, headers, forward },
+            }
         }
     })
 }
@@ -256,6 +269,14 @@ impl Setting for Name {
             return Err(format!("expected {} (64 characters at most)", Self::EXPECTED));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+impl Setting for Wire {
+    const EXPECTED: &'static str = "\"http\" or \"sse\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("http", Self::Http), ("sse", Self::Sse)], &[])
     }
 }
 

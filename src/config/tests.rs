@@ -120,6 +120,10 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\ntransport = \"sse\"\n[[server]]\nname = \"b\"\nurl = \"http://h/\"\ntransport = \"ws\"",
+        &[("server[0].transport", "only means something beside url"), ("server[1].transport", "\"http\", \"sse\"")],
+    ),
+    (
         "[[server]]\nname = \"a\"\nurl = \"http://h/\"\ncwd = \"/\"\nera = \"old\"\ncancel = \"no\"\nmax_sessions = 1.5",
         &[
             ("server[0].cwd", "only means something beside command"),
@@ -300,6 +304,16 @@ fn credentials_go_on_only_while_nobody_here_checks_them() {
     assert!(forwarded(token, "").is_empty());
     assert!(forwarded("[owner]\nfrom = \"header:x-user\"\ntrusted = [\"10.0.0.1\"]", "").is_empty());
     assert_eq!(forwarded(token, "forward = [\"authorization\", \"x-tenant\"]"), ["authorization", "x-tenant"]);
+}
+
+#[test]
+fn a_server_over_http_says_which_transport_it_speaks() {
+    let transport = |line: &str| {
+        let text = format!("[[server]]\nname = \"a\"\nurl = \"http://h/\"\n{line}");
+        format!("{:?}", read(&text).servers[0].transport)
+    };
+    assert!(transport("").starts_with("Http") && transport("transport = \"http\"").starts_with("Http"));
+    assert!(transport("transport = \"sse\"").starts_with("Sse"));
 }
 
 #[test]

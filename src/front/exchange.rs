@@ -21,8 +21,9 @@ use super::body::Body;
 use super::gate::Gate;
 use super::intake::Intake;
 use super::legacy::{Legacy, Sender};
-use super::listen::{self, Subscription};
+use super::listen::{Filter, Subscription, Terms};
 use super::media::{self, Accepts};
+use super::param_headers::ToolHeaders;
 use super::principal::Identity;
 use super::refusal::Refusal;
 use super::running::{Answer, Running, Step, Wanted};
@@ -45,6 +46,7 @@ pub(super) struct Shared<S> {
     pub(super) keep_alive: Duration,
     pub(super) calls: Arc<Semaphore>,
     pub(super) streams: Arc<Semaphore>,
+    pub(super) tool_headers: ToolHeaders,
     pub(super) jobs: Jobs,
 }
 
@@ -125,7 +127,9 @@ where
         let has_session = parts.headers.contains_key(SESSION_ID);
         match parts.method {
             HttpMethod::POST => {}
-            HttpMethod::GET | HttpMethod::DELETE if has_session => return self.without_body(mount, link, &parts),
+            HttpMethod::GET | HttpMethod::DELETE if has_session => {
+                return self.without_body(mount, link, &parts).await;
+            }
             _ => return Err(Refusal::method_not_allowed()),
         }
         let principal = self.identity.of(&parts.headers, link.peer).await?;
@@ -152,15 +156,16 @@ where
         };
         let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(parts.headers));
         if request.method == Method::Listen {
-            return self.listen(&request, &caller, accepts).map_err(|refusal| refusal.to(Some(&request.id)));
+            let id = request.id.clone();
+            return self.listen(mount, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)));
         }
         let id = request.id.clone();
         self.call(mount, link, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)))
     }
 
     /// GET and DELETE, which belong to the sessions of legacy clients.
-    fn without_body(&self, mount: &Mount<S>, link: &Link, parts: &Parts) -> Result<Response<Body>, Refusal> {
-        let principal = self.identity.of(&parts.headers, link.peer)?;
+    async fn without_body(&self, mount: &Mount<S>, link: &Link, parts: &Parts) -> Result<Response<Body>, Refusal> {
+        let principal = self.identity.of(&parts.headers, link.peer).await?;
         // Nothing but a status answers a DELETE.
         if parts.method == HttpMethod::DELETE {
             let accepts = Accepts::Anything;
@@ -170,8 +175,15 @@ where
         self.legacy.get(&Sender { server: &mount.name, principal, headers: &parts.headers, accepts })
     }
 
-    fn listen(&self, request: &Request, caller: &Caller, accepts: Accepts) -> Result<Response<Body>, Refusal> {
-        listen::check(&request.params, caller.tasks)?;
+    async fn listen(
+        &self,
+        mount: &Mount<S>,
+        request: Request,
+        caller: Caller,
+        accepts: Accepts,
+    ) -> Result<Response<Body>, Refusal> {
+        let Request { id, method, params, .. } = request;
+        let filter = Filter::read(&params, caller.tasks)?;
         if accepts == Accepts::Json {
             let message = "subscriptions/listen is answered by text/event-stream only";
             return Err(Refusal::http(StatusCode::NOT_ACCEPTABLE, message));
@@ -180,7 +192,9 @@ where
             let limit = self.limits.streams;
             Refusal::busy(format!("too many open subscriptions at once (limits.streams = {limit}); try again later"))
         })?;
-        let stream = Subscription::new(request.id.clone(), place, self.keep_alive, self.jobs.clone());
+        let reply = ask(mount.service.clone(), Call { method, params, caller, arrived: Instant::now() });
+        let terms = Terms { place, keep_alive: self.keep_alive, jobs: self.jobs.clone() };
+        let stream = Subscription::open(id, filter, reply, terms).await?;
         Ok(sse::response(Body::Listen(Box::new(stream))))
     }
 
@@ -201,11 +215,20 @@ where
                 Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
             })?),
         };
+        if method == Method::CallTool {
+            let ask = |call| ask(mount.service.clone(), call);
+            self.tool_headers.check(&mount.name, &params, &caller, ask).await?;
+        }
+        let learner =
+            (method == Method::ListTools).then(|| self.tool_headers.learner(&mount.name, &params, &caller.principal));
         let wanted = Wanted { progress: caller.progress_token.clone(), log: log_level };
         let span = running::span(&mount.name, &method, params.name());
         let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
         let reply = ask(mount.service.clone(), call);
         let mut running = Running::new(reply, &method, wanted, place, span);
+        if let Some(learner) = learner {
+            running.on_outcome(learner);
+        }
         if !accepts.takes_events() {
             let outcome = running.outcome().await;
             return Ok(plain(Answer::new(&id, &method, outcome, &link.outbox)));

@@ -14,6 +14,7 @@ mod listen;
 mod listener;
 mod log_level;
 mod media;
+mod param_headers;
 mod principal;
 mod refusal;
 mod running;
@@ -37,6 +38,7 @@ use self::exchange::Shared;
 use self::gate::Gate;
 use self::intake::Intake;
 use self::legacy::Legacy;
+use self::param_headers::ToolHeaders;
 use self::principal::Identity;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
@@ -88,6 +90,7 @@ where
             keep_alive: self.listen.keep_alive,
             calls,
             streams,
+            tool_headers: ToolHeaders::default(),
             limits: self.limits,
             mounts: self.mounts,
             jobs,

@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 use super::jwt::{Unproved, Verifier};
 use super::refusal::Refusal;
 use crate::config::{Network, OwnerConfig, OwnerSource, TokenProof};
+use crate::protocol::headers::PARAM_PREFIX;
 use crate::protocol::{Credentials, Principal};
 
 /// Proves who callers are, as the config says.
@@ -148,7 +149,7 @@ impl Identity {
         }
     }
 
-    /// What may be passed on of a request's headers. While Raincheck checks tokens of its own, those are for
+    /// What may be passed on of a request's headers, those that mirror arguments of a tool among them. While Raincheck checks tokens of its own, those are for
     /// Raincheck alone.
     pub(super) fn credentials(&self, mut headers: HeaderMap) -> Credentials {
         let listed: Vec<HeaderName> = headers
@@ -163,7 +164,8 @@ impl Identity {
         }
         let of_the_wire = |name: &HeaderName| {
             let name = name.as_str();
-            name.starts_with("mcp-") || name.starts_with("proxy-") || matches!(name, "keep-alive" | "last-event-id")
+            let of_mcp = name.starts_with("mcp-") && !name.starts_with(PARAM_PREFIX);
+            of_mcp || name.starts_with("proxy-") || matches!(name, "keep-alive" | "last-event-id")
         };
         let more: Vec<HeaderName> = headers.keys().filter(|name| of_the_wire(name)).cloned().collect();
         for name in &more {

@@ -25,10 +25,14 @@ use crate::protocol::{
 pub(super) struct Running {
     source: Source,
     wanted: Wanted,
+    /// Who else wants to know how it ended.
+    witness: Option<Witness>,
     /// The place among the calls at the same time.
     _place: Option<OwnedSemaphorePermit>,
     record: Record,
 }
+
+type Witness = Box<dyn FnOnce(&Outcome) + Send>;
 
 /// Where events come from.
 enum Source {
@@ -103,7 +107,12 @@ impl Running {
         let reply = std::panic::AssertUnwindSafe(reply).catch_unwind();
         let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
         let record = Record { span, started: Instant::now(), level, is_over: false };
-        Self { source: Source::Starting(reply.boxed()), wanted, _place: place, record }
+        Self { source: Source::Starting(reply.boxed()), wanted, witness: None, _place: place, record }
+    }
+
+    /// Shows the outcome to `witness` when it comes.
+    pub(super) fn on_outcome(&mut self, witness: impl FnOnce(&Outcome) + Send + 'static) {
+        self.witness = Some(Box::new(witness));
     }
 
     /// What happens next, as far as the client asked for it. Not to be polled after the end.
@@ -136,6 +145,9 @@ impl Running {
             let event = event.unwrap_or_else(lost);
             if let Event::Done(outcome) = &event {
                 self.record.end(outcome);
+                if let Some(witness) = self.witness.take() {
+                    witness(outcome);
+                }
             }
             return Poll::Ready(event);
         }
@@ -231,13 +243,27 @@ impl Written {
     }
 
     fn error(id: &RequestId, method: &Method, error: &RpcError) -> Self {
-        let status = match error.code() {
-            code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
-            // Servers also say this of a tool, and then the method is there.
-            code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
-            _ => StatusCode::OK,
-        };
+        let status = status_of(method, error);
         Self { status, text: message::error(Some(id), error), handle: None }
+    }
+}
+
+/// The error that `outcome` is, with the status that goes with it; `None` if it is a result.
+pub(super) fn refusal(method: &Method, outcome: &Outcome) -> Option<(StatusCode, RpcError)> {
+    let error = match outcome {
+        Outcome::Result(_) | Outcome::Shaped(_) | Outcome::Task(_) => return None,
+        Outcome::Error(error) => reshape::error(error.clone()),
+        Outcome::Failed(failure) => RpcError::from(failure),
+    };
+    Some((status_of(method, &error), error))
+}
+
+fn status_of(method: &Method, error: &RpcError) -> StatusCode {
+    match error.code() {
+        code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
+        // Servers also say this of a tool, and then the method is there.
+        code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
+        _ => StatusCode::OK,
     }
 }
 

@@ -11,6 +11,7 @@ use super::error::{RpcError, code};
 use super::json::{self, Json, JsonError, Members};
 use super::meta_key;
 use super::method::Method;
+use super::param_headers::HeaderRules;
 use super::rope::{ObjectWriter, Rope};
 
 pub use legacy::{legacy_initialize, legacy_result, legacy_server_result};
@@ -64,11 +65,12 @@ pub fn cacheable(result: &Json) -> Result<Rope, JsonError> {
     Ok(edit.finish())
 }
 
-/// [`cacheable`] for `tools/list`: `execution` is dropped from every tool, as it belongs to 2025-11-25.
+/// [`cacheable`] for `tools/list`: `execution` is dropped from every tool, as it belongs to 2025-11-25, and a tool whose
+/// `x-mcp-header` declarations are invalid is left out, as clients must do anyway (2026-07-28, Streamable HTTP).
 pub fn tools(result: &Json) -> Result<Rope, JsonError> {
     let mut edit = Edit::completing(result)?;
     edit.cache_hints();
-    if let Some(tools) = edit.member("tools").and_then(|tools| without_execution(&tools)) {
+    if let Some(tools) = edit.member("tools").and_then(|tools| modern_tools(&tools)) {
         edit.changes.push(("tools", Change::Replace(tools)));
     }
     Ok(edit.finish())
@@ -177,22 +179,34 @@ fn without(object: &Json, name: &str) -> Result<Json, JsonError> {
     Ok(writer.finish_json())
 }
 
+/// The tools that are valid, without `execution`; `None` if nothing has to be changed or this is no list.
+fn modern_tools(tools: &Json) -> Option<Json> {
+    written_anew(tools, |tool| HeaderRules::of_tool(tool).is_ok())
+}
+
 /// The tools without `execution`; `None` if none of them has it or this is no list.
 fn without_execution(tools: &Json) -> Option<Json> {
+    written_anew(tools, |_| true)
+}
+
+/// The tools that are wanted, without `execution`; `None` if nothing has to be changed or this is no list.
+fn written_anew(tools: &Json, is_wanted: impl Fn(&Json) -> bool) -> Option<Json> {
     let elements = json::elements(tools.bytes()).ok()?;
     let tool = |raw| Json::of(tools.bytes(), raw);
-    if !elements.iter().any(|raw| tool(raw).member("execution").is_some()) {
+    if !elements.iter().map(tool).any(|tool| tool.member("execution").is_some() || !is_wanted(&tool)) {
         return None;
     }
     let mut text = Vec::with_capacity(tools.len());
-    for raw in elements.iter() {
+    for tool in elements.iter().map(tool).filter(|tool| is_wanted(tool)) {
         text.push(if text.is_empty() { b'[' } else { b',' });
-        let tool = tool(raw);
         match without(&tool, "execution") {
             Ok(tool) => text.extend_from_slice(tool.bytes()),
             // No object, or one that repeats a name: for the client to judge.
             Err(_) => text.extend_from_slice(tool.bytes()),
         }
+    }
+    if text.is_empty() {
+        text.push(b'[');
     }
     text.push(b']');
     Some(Json::assume_valid(text.into()))

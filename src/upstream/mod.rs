@@ -1,6 +1,7 @@
 //! Clients of the servers behind: a call goes out in the server's own words, its answer comes back.
 
-mod attach;
+mod beside;
+mod drive;
 mod handshake;
 mod http;
 mod incoming;
@@ -91,7 +92,7 @@ impl Upstream {
             Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default(), shared: Shared::default() };
         let link = match &setup.config.transport {
             Transport::Stdio { .. } => Link::Stdio(StdioUpstream::new(&setup, guard)),
-            Transport::Http { .. } => Link::Http(HttpUpstream::new(&setup)),
+            Transport::Http { .. } | Transport::Sse { .. } => Link::Http(HttpUpstream::new(&setup)),
         };
         Self(Arc::new(Inner { setup, link }))
     }

@@ -5,6 +5,8 @@
 mod http2;
 mod legacy;
 mod limits;
+mod listen;
+mod param_headers;
 mod replies;
 mod requests;
 mod secrets;

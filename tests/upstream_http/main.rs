@@ -8,5 +8,6 @@ mod eras;
 #[path = "../support/http_server.rs"]
 mod http_server;
 mod sessions;
+mod sse;
 mod stopping;
 mod streams;

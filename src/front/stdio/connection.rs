@@ -250,8 +250,12 @@ where
         };
         let caller = Caller::of_modern(&request.params, Principal::Local, Credentials::default());
         if request.method == Method::Listen {
-            let place = listen::check(&request, &caller, &self.streams)?;
-            let subscription = listen::run(ticket, place, request.id, self.outbox.clone(), self.jobs.clone());
+            let terms = listen::check(&request, &caller, &self.streams)?;
+            let (method, params) = (request.method, request.params);
+            let call = Call { method, params, caller, arrived: Instant::now() };
+            let reply = call::ask(self.service.clone(), call, self.on_their_way.token());
+            let (outbox, jobs) = (self.outbox.clone(), self.jobs.clone());
+            let subscription = listen::run(ticket, terms, request.id, reply, outbox, jobs);
             self.jobs.spawn("subscription", subscription);
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! Getting to know a server over HTTP: which kind of revision it speaks, and the handshake of the legacy ones.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use super::failures;
 use super::ids::{self, Named};
 use super::listen;
 use super::session::{HttpSession, OwnHeaders, Parts};
-use crate::config::UpstreamEra;
+use super::sse::{self, Found};
+use crate::config::{Transport, UpstreamEra};
 use crate::protocol::headers::SESSION_ID;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope};
@@ -38,6 +40,10 @@ struct Inner {
     tried: UpstreamEra,
     setup: Setup,
     known: Mutex<Option<ServerEra>>,
+    /// It speaks HTTP+SSE of 2024-11-05.
+    sse: AtomicBool,
+    /// The config says so.
+    sse_only: bool,
 }
 
 /// How `server/discover` was taken.
@@ -67,6 +73,7 @@ impl HttpConnect {
     pub(super) fn new(setup: &Setup, endpoint: Arc<Endpoint>) -> Self {
         let config = &setup.config;
         let known = (config.era == UpstreamEra::Modern).then_some(ServerEra::Modern);
+        let sse_only = matches!(config.transport, Transport::Sse { .. });
         Self(Arc::new(Inner {
             server: config.name.clone(),
             endpoint,
@@ -75,6 +82,8 @@ impl HttpConnect {
             tried: config.era,
             setup: setup.clone(),
             known: Mutex::new(known),
+            sse: AtomicBool::new(sse_only),
+            sse_only,
         }))
     }
 
@@ -98,6 +107,16 @@ impl HttpConnect {
         if self.0.tried != UpstreamEra::Modern {
             *self.0.known.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
+    }
+
+    /// Whether the server speaks HTTP+SSE.
+    pub(super) fn is_sse(&self) -> bool {
+        self.0.sse.load(Ordering::Acquire)
+    }
+
+    /// The server has no event stream any more. What the config says stands.
+    pub(super) fn forget_sse(&self) {
+        self.0.sse.store(self.0.sse_only, Ordering::Release);
     }
 
     /// Asks a modern server what it is, for those who ask us.
@@ -130,7 +149,15 @@ impl HttpConnect {
         let shaken = match shaken {
             Ok(shaken) => shaken,
             Err(Refused::Unreachable(failure) | Refused::NoAnswer(failure)) => return Err(failure),
-            Err(Refused::By(refusal)) => self.refused(refusal)?,
+            Err(Refused::By(refusal)) => {
+                if may_be_sse(&refusal)
+                    && let Found::Stream(..) =
+                        sse::look(&self.0.server, &self.0.endpoint, &forwarded, self.0.limits).await
+                {
+                    return Err(self.found_sse());
+                }
+                self.refused(refusal)?
+            }
         };
         if let Outcome::Error(error) = &shaken.outcome
             && may_be_modern(error.code())
@@ -167,6 +194,13 @@ impl HttpConnect {
         self.0.setup.last_seen.set(info);
         self.is(ServerEra::Modern);
         outcome::not_started(&self.0.server, "it speaks 2026-07-28, which has no sessions")
+    }
+
+    /// Notes that the server speaks HTTP+SSE. The failure is for callers who asked for a session; they look again.
+    fn found_sse(&self) -> Failure {
+        tracing::info!(server = %self.0.server, "the server speaks HTTP+SSE of 2024-11-05");
+        self.0.sse.store(true, Ordering::Release);
+        outcome::not_started(&self.0.server, "it speaks HTTP+SSE of 2024-11-05")
     }
 
     /// A refusal of the handshake, with the error in its body if there is one.
@@ -324,6 +358,15 @@ fn may_be_modern(code: i64) -> bool {
             | code::METHOD_NOT_FOUND
             | code::INVALID_PARAMS
     )
+}
+
+/// Whether a refusal of `initialize` may be that of a server which takes messages at another address.
+fn may_be_sse(refusal: &Refusal) -> bool {
+    let no_such_thing = matches!(refusal.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
+    match &refusal.error {
+        None => refusal.is_about_the_request(),
+        Some((_, error)) => no_such_thing && !may_be_modern(error.code()),
+    }
 }
 
 /// Whether a status is about the caller, and says nothing of the server's revision.

@@ -72,6 +72,10 @@ impl Speak for HttpSession {
         Self::floor(self)
     }
 
+    async fn notify(&self, note: Rope) {
+        self.tell(&self.forwarded(), note).await;
+    }
+
     async fn request(&self, method: &'static str, params: Rope) -> Outcome {
         let id = self.next_id();
         let request = message::request(&RequestId::from_number(id), method, Some(params));

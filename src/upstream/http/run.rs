@@ -14,13 +14,15 @@ use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
 use super::own::Health;
 use super::session::{HttpSession, InFlight, Trust};
+use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
-use crate::protocol::{Call, Caller, Failure, Json, Method, Outcome, ReplySender, RpcError};
-use crate::upstream::listening::{self, Hub};
+use crate::protocol::{Call, Caller, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::upstream::beside::{self, Seen};
+use crate::upstream::listening::Hub;
 use crate::upstream::questions::Fate;
 use crate::upstream::sessions::{Lease, Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
-use crate::upstream::{Setup, attach, log_level, outcome};
+use crate::upstream::{Setup, log_level, outcome};
 
 /// Runs calls. Clones share sessions.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ struct Inner {
     connect: HttpConnect,
     sessions: Sessions<HttpConnect>,
     hub: Hub,
+    /// For a server that turns out to speak nothing newer.
+    sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.
@@ -98,10 +102,11 @@ impl Runner {
         let config = &setup.config;
         Self(Arc::new(Inner {
             server: config.name.clone(),
-            endpoint,
             forward_cancel: config.cancel,
             cancel_grace: config.cancel_grace,
             sessions: Sessions::new(Arc::clone(config), connect.clone(), setup.jobs.clone()),
+            sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
+            endpoint,
             connect,
             hub: setup.shared.hub.clone(),
             next_id: AtomicU64::new(1),
@@ -114,54 +119,53 @@ impl Runner {
     pub(super) async fn prepare(&self, caller: &Caller) {
         if self.is_modern() {
             self.0.connect.discover(caller).await;
-        } else {
+        } else if !self.0.connect.is_sse() {
             drop(self.0.sessions.get(caller, Want::Presence).await);
+        }
+        if self.0.connect.is_sse() {
+            self.0.sse.prepare(caller).await;
         }
     }
 
     /// Ends all sessions.
     pub(super) async fn close(&self) {
-        self.0.sessions.close().await;
+        tokio::join!(self.0.sessions.close(), self.0.sse.close());
     }
 
     /// Runs one call to its outcome.
-    pub(super) async fn run(self, call: Call, mut sender: ReplySender) {
-        let closing = self.0.closing.clone();
-        match call.method {
-            Method::Attach => return self.attach(call, sender).await,
-            Method::Notify(_) => return self.notify(&call, sender).await,
-            Method::Listen if !self.is_modern() => return self.listen(call, sender).await,
-            _ => {}
+    pub(super) async fn run(self, call: Call, sender: ReplySender) {
+        if self.0.connect.is_sse() {
+            return self.0.sse.run(call, sender).await;
         }
+        let seen = if self.is_modern() {
+            Seen::Plain(call, sender)
+        } else {
+            beside::see_to(&self.0.sessions, &self.0.hub, &self.0.server, call, sender).await
+        };
+        match seen {
+            Seen::Through => {}
+            Seen::Plain(call, sender) => self.plain(call, sender).await,
+            // That was found out just now.
+            Seen::NotOpened(call, sender, _) if self.0.connect.is_sse() => self.0.sse.run(call, sender).await,
+            Seen::NotOpened(call, sender, _) if self.is_modern() => self.plain(call, sender).await,
+            Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
+        }
+    }
+
+    async fn plain(&self, call: Call, mut sender: ReplySender) {
+        let closing = self.0.closing.clone();
         let ended = tokio::select! {
             ended = self.attempts(&call, &mut sender) => ended,
             // The sender's end makes the outcome unknown.
             () = closing.cancelled() => return,
         };
-        match ended {
-            Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome) => sender.done(outcome),
-        }
-    }
-
-    /// Keeps the session of a legacy client.
-    async fn attach(&self, call: Call, sender: ReplySender) {
-        attach::keep(&self.0.sessions, &self.0.server, call, sender).await;
-    }
-
-    async fn listen(&self, call: Call, sender: ReplySender) {
-        listening::listen(&self.0.sessions, &self.0.hub, call, sender).await;
-    }
-
-    /// Passes a notification of a legacy client on.
-    async fn notify(&self, call: &Call, sender: ReplySender) {
-        match self.0.sessions.get_for(call).await {
-            Ok(session) => {
-                if let Some(note) = wire::notification(call) {
-                    session.tell(&self.0.endpoint.forwarded(&call.caller.credentials), note).await;
-                }
-                sender.done(Outcome::Result(Json::empty_object()));
+        let (Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome)) = ended;
+        match outcome {
+            // That was found out just now, and nothing of the call was sent.
+            Outcome::Failed(failure) if failure.reason == Reason::NotStarted && self.0.connect.is_sse() => {
+                self.0.sse.run(call, sender).await;
             }
-            Err(failure) => sender.done(Outcome::Failed(failure)),
+            outcome => sender.done(outcome),
         }
     }
 

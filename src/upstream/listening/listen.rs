@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::filter::Filter;
 use super::hub::Hub;
 use crate::protocol::{Call, Event, Failure, Json, Outcome, ReplySender};
+use crate::upstream::beside::Seen;
 use crate::upstream::sessions::{Connect, Lease, Session, Sessions, Speak};
 
 /// The wait before a lost session is opened again; it doubles.
@@ -14,7 +15,7 @@ const ATTEMPTS: u32 = 6;
 
 /// Acknowledges what the server can say, passes that on, and keeps a session alive for it. Ends in good order when
 /// the server is gone for good, so that the client may listen again.
-pub(in crate::upstream) async fn listen<C>(sessions: &Sessions<C>, hub: &Hub, call: Call, sender: ReplySender)
+pub(in crate::upstream) async fn listen<C>(sessions: &Sessions<C>, hub: &Hub, call: Call, sender: ReplySender) -> Seen
 where
     C: Connect,
     C::Session: Speak,
@@ -23,18 +24,19 @@ where
     if wanted.is_empty() {
         // It may be about tasks alone, which is not for the server.
         sender.event(Event::Notification(wanted.acknowledgement()));
-        return tokio::select! {
+        tokio::select! {
             () = sender.cancelled() => {}
             () = sessions.closing() => sender.done(Outcome::Result(Json::empty_object())),
-        };
+        }
+        return Seen::Through;
     }
     let opened = tokio::select! {
         opened = sessions.get_for(&call) => opened,
-        () = sender.cancelled() => return,
+        () = sender.cancelled() => return Seen::Through,
     };
     let mut session = match opened {
         Ok(session) => session,
-        Err(failure) => return sender.done(Outcome::Failed(failure)),
+        Err(failure) => return Seen::NotOpened(call, sender, failure),
     };
     let promised = subscribe(&*session, wanted.within(&session.floor().capabilities())).await;
     sender.event(Event::Notification(promised.acknowledgement()));
@@ -50,9 +52,12 @@ where
         let again = tokio::select! {
             again = open_again(sessions, &call) => again.ok(),
             () = sessions.closing() => None,
-            () = sender.cancelled() => return,
+            () = sender.cancelled() => return Seen::Through,
         };
-        let Some(opened) = again else { return sender.done(Outcome::Result(Json::empty_object())) };
+        let Some(opened) = again else {
+            sender.done(Outcome::Result(Json::empty_object()));
+            return Seen::Through;
+        };
         session = opened;
         subscribe(&*session, promised.clone()).await;
         for list in promised.lists() {
@@ -64,6 +69,7 @@ where
     for uri in &promised.uris {
         session.floor().subscriptions().remove(&*session, uri).await;
     }
+    Seen::Through
 }
 
 /// Subscribes to the resources in `promised`, and drops from it what the server does not take.

@@ -69,6 +69,9 @@ pub(super) trait Speak: Session {
     /// Who runs on it, and hears what the server says.
     fn floor(&self) -> &Floor;
 
+    /// Sends a notification, and waits until the server has it, within bounded time.
+    fn notify(&self, note: Rope) -> impl Future<Output = ()> + Send;
+
     /// Sends a request of our own. Its outcome comes within bounded time.
     fn request(&self, method: &'static str, params: Rope) -> impl Future<Output = Outcome> + Send;
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader, DuplexStream, Lines as TokioLines, ReadHalf, WriteHalf};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines as TokioLines, ReadHalf, WriteHalf};
 use tokio::time::{Instant, timeout};
 
 use super::*;

@@ -103,7 +103,7 @@ impl Launcher {
     fn why(&self, process: &Process, error: &HandshakeError) -> String {
         let program = match &self.setup.config.transport {
             Transport::Stdio { command, .. } => command.first().map_or("", String::as_str),
-            Transport::Http { .. } => "",
+            Transport::Http { .. } | Transport::Sse { .. } => "",
         };
         match process.exit().and_then(|exit| exit.code()).and_then(|code| u8::try_from(code).ok()) {
             Some(guard::NOT_FOUND) => {
@@ -186,7 +186,8 @@ async fn shake_hands(
     }
 }
 
-async fn initialize(
+/// The handshake of the legacy revisions.
+pub(in crate::upstream) async fn initialize(
     connection: &Connection,
     config: &ServerConfig,
     opening: &Opening,

@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::pipes::Inbound;
 use super::scan::{Addressee, Scan};
 
 /// Reads lines of bounded length.
@@ -62,6 +63,12 @@ enum Step {
 const CHUNK: usize = 16 << 10;
 /// How many times the limit a line is searched for its id before the call that is most likely meant is told.
 const SEARCHED: usize = 8;
+
+impl<R: AsyncRead + Unpin + Send + 'static> Inbound for Lines<R> {
+    async fn receive(&mut self) -> Line {
+        self.next().await
+    }
+}
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Lines of up to `limit` bytes.
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_is_told_with_its_id_and_the_next_line_is_found() {
+    async fn a_line_that_is_too_long_is_told_with_its_id_and_the_next_is_found() {
         let filler = "x".repeat(500);
         let text = format!(
             "{{\"id\":1}}\n{{\"result\":\"{filler}\",\"jsonrpc\":\"2.0\",\"id\":2}}\n{{\"id\":3,\"r\":\"{filler}\"}}\n{{}}\n"

@@ -1,10 +1,11 @@
 //! Servers as child processes over stdio: one for each principal, under a guard, calls multiplexed.
 
 mod backoff;
-mod connection;
+pub(super) mod connection;
 pub mod guard;
 mod launch;
 pub(crate) mod lines;
+pub(super) mod pipes;
 mod process;
 pub(crate) mod scan;
 mod spawn;
@@ -12,10 +13,12 @@ mod stderr;
 
 use self::connection::Handed;
 use self::launch::Launcher;
+use super::beside::{self, Seen};
 use super::sessions::{Sessions, Want};
-use super::{Setup, attach, listening, log_level, outcome, wire};
-use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, ReplySender};
+use super::{Setup, log_level, outcome};
+use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 
+pub(super) use self::launch::initialize;
 pub use self::spawn::GuardProgram;
 
 /// A client of one server over stdio.
@@ -42,11 +45,10 @@ impl StdioUpstream {
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
         let hub = self.setup.shared.hub.clone();
         self.setup.jobs.spawn("stdio call", async move {
-            match &call.method {
-                Method::Attach => attach::keep(&sessions, &server, call, sender).await,
-                Method::Listen => listening::listen(&sessions, &hub, call, sender).await,
-                Method::Notify(_) => notify(&sessions, &call, sender).await,
-                _ => see_through(&sessions, &server, &call, sender).await,
+            match beside::see_to(&sessions, &hub, &server, call, sender).await {
+                Seen::Through => {}
+                Seen::Plain(call, sender) => see_through(&sessions, &server, &call, sender).await,
+                Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
             }
         });
         reply
@@ -83,17 +85,4 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
     }
     let why = "it ended again and again before it took the call";
     sender.done(Outcome::Failed(outcome::not_started(server, why)));
-}
-
-/// Passes a notification of a legacy client on.
-async fn notify(sessions: &Sessions<Launcher>, call: &Call, sender: ReplySender) {
-    match sessions.get_for(call).await {
-        Ok(process) => {
-            if let Some(note) = wire::notification(call) {
-                process.connection().notify(note).await;
-            }
-            sender.done(Outcome::Result(Json::empty_object()));
-        }
-        Err(failure) => sender.done(Outcome::Failed(failure)),
-    }
 }

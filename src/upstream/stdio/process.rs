@@ -13,8 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Connection;
 use super::spawn::{GuardProgram, Plan, SpawnError, Spawned, spawn};
 use super::stderr::{self, Tail};
-use crate::protocol::message::{self, RequestId};
-use crate::protocol::{Failure, Outcome, Rope};
+use crate::protocol::{Outcome, Rope};
 use crate::upstream::Setup;
 use crate::upstream::questions::Floor;
 use crate::upstream::sessions::{Hearer, Session, Speak};
@@ -33,8 +32,6 @@ pub(super) struct Process {
     gone: CancellationToken,
 }
 
-/// How long a request of our own may take.
-const OWN_REQUEST: Duration = Duration::from_secs(10);
 /// How long a process may take to end after its input has ended.
 const AFTER_EOF: Duration = Duration::from_secs(2);
 /// How long its group may take to end after SIGTERM. The guard kills the group a little earlier.
@@ -120,10 +117,12 @@ impl Speak for Process {
         self.connection.floor()
     }
 
+    async fn notify(&self, note: Rope) {
+        self.connection.notify(note).await;
+    }
+
     async fn request(&self, method: &'static str, params: Rope) -> Outcome {
-        let request = |id| message::request(&RequestId::from_number(id), method, Some(params));
-        let silent = || Outcome::Failed(Failure::outcome_unknown("the server did not answer"));
-        timeout(OWN_REQUEST, self.connection.ask(request)).await.unwrap_or_else(|_| silent())
+        self.connection.request(method, params).await
     }
 }
 

@@ -111,7 +111,10 @@ async fn the_era_of_a_request_is_its_own_whatever_else_is_on_the_connection() {
 
 #[tokio::test]
 async fn a_session_belongs_to_who_opened_it_and_to_its_server() {
-    let token = |name: &str| NamedToken { name: name.to_owned(), token: format!("{name}-secret-token") };
+    let token = |name: &str| NamedToken {
+        name: name.to_owned(),
+        token: raincheck::config::TokenProof::Plain(format!("{name}-secret-token")),
+    };
     let mut setup = Setup::new();
     setup.owner.tokens = vec![token("ann"), token("bo")];
     setup.names = vec!["one", "two"];
