@@ -44,11 +44,10 @@ pub(super) fn open(config: &StoreConfig) -> Result<Fresh, OpenError> {
 }
 
 impl Stack {
-    /// A runner on a store that was just opened. Tasks that the last process left open are settled first.
-    pub(super) async fn new((opened, stores): Fresh, config: &Config) -> Self {
+    /// A runner on a store that was just opened, whose runs are among `runs`. Tasks that the last process left open are settled first.
+    pub(super) async fn new((opened, stores): Fresh, config: &Config, runs: Jobs) -> Self {
         let Opened { store, left_open } = opened;
         settle_lost(&store, left_open).await;
-        let runs = Jobs::new();
         let bounds = Bounds { running: config.limits.calls, waiting: config.limits.queue };
         let runner = Runner::new(store.clone(), runs.clone(), bounds);
         Self { store, runner, runs, stores }

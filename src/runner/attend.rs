@@ -152,6 +152,8 @@ impl Attendance {
 
     /// Makes a task of the call, with all questions that are open.
     pub(super) async fn promote(&mut self, held: Held) -> Seat {
+        // The server must not have to wait for the store.
+        self.running.send_to_background();
         let now = self.run.shared.store.clock().now();
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);

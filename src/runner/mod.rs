@@ -173,10 +173,8 @@ impl Runner {
         if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
             return Reply::ready(Outcome::Failed(stopping()));
         }
-        let (sender, reply) = Reply::channel();
         let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone());
-        self.0.jobs.spawn("run a call", run.drive(inner, call, sender));
-        reply
+        Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 
     /// Goes on with the run that `state` belongs to, with the answers in `call`. Nothing is ever sent anew: if that run

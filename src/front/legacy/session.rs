@@ -97,7 +97,11 @@ where
     S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
-    Arc::new(move |call| crate::front::exchange::ask(service.clone(), call).boxed())
+    Arc::new(move |call| {
+        let reply = crate::front::exchange::ask(service.clone(), call);
+        // A call goes on although its client does not read, or has left.
+        reply.map(Reply::in_background).boxed()
+    })
 }
 
 /// Opens a session with the server for an `initialize` request with these `params`. An error is the answer to it.

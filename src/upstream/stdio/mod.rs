@@ -41,17 +41,15 @@ impl StdioUpstream {
 
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
-        let (sender, reply) = Reply::channel();
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
         let hub = self.setup.shared.hub.clone();
-        self.setup.jobs.spawn("stdio call", async move {
+        Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
             match beside::see_to(&sessions, &hub, &server, call, sender).await {
                 Seen::Through => {}
                 Seen::Plain(call, sender) => see_through(&sessions, &server, &call, sender).await,
                 Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
             }
-        });
-        reply
+        })
     }
 
     /// Starts a process for `caller`, if there is none.
