@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -262,14 +263,9 @@ impl Ticket {
 }
 
 impl Stopping {
-    /// Ends the call without waiting for its answer.
-    pub(super) fn end(self, id: u64, pending: &Pending, outcome: Outcome) {
-        self.sender.done(outcome);
-        pending.abandon(id);
-    }
-
-    /// Waits for the answer of a call that was asked to stop, or until nobody waits for it.
-    pub(super) async fn finish(mut self, id: u64, pending: &Pending) {
+    /// Waits for the answer of a call that was asked to stop, or until nobody waits for it; then for as long as `linger`
+    /// says, for the sake of what must not begin before the server is done with it.
+    pub(super) async fn finish(mut self, id: u64, pending: &Pending, linger: Duration) {
         let answered = tokio::select! {
             biased;
             answer = &mut self.answer => answer.ok(),
@@ -277,9 +273,24 @@ impl Stopping {
         };
         match answered {
             Some(outcome) => self.sender.done(outcome),
-            // Without an answer the sender's end makes the outcome unknown, if anybody still listens.
-            None => pending.abandon(id),
+            None => {
+                // Without an answer the sender's end makes the outcome unknown, if anybody still listens.
+                drop(self.sender);
+                forget(self.answer, id, pending, linger).await;
+            }
         }
+    }
+
+    /// Ends the call without its answer, which is waited for as [`Stopping::finish`] does.
+    pub(super) async fn end(self, id: u64, pending: &Pending, outcome: Outcome, linger: Duration) {
+        self.sender.done(outcome);
+        forget(self.answer, id, pending, linger).await;
+    }
+}
+
+async fn forget(answer: oneshot::Receiver<Outcome>, id: u64, pending: &Pending, linger: Duration) {
+    if linger.is_zero() || tokio::time::timeout(linger, answer).await.is_err() {
+        pending.abandon(id);
     }
 }
 
