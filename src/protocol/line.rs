@@ -31,7 +31,7 @@ pub struct Cancellation(Arc<Line>);
 #[derive(Debug)]
 struct Line {
     state: Mutex<State>,
-    /// The reader cancelled or left.
+    /// The reader cancelled, left, or took an event.
     wish: Notify,
 }
 
@@ -79,13 +79,17 @@ pub(super) fn line() -> (ReplySender, Events) {
 impl Events {
     /// The next event, if it is there. Not to be asked after the end.
     pub(super) fn take(&self) -> Option<Event> {
-        self.0.state().take()
+        let event = self.0.state().take();
+        self.0.taken(event.as_ref());
+        event
     }
 
     /// The next event. Not to be polled after the end.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Event> {
         let mut state = self.0.state();
         if let Some(event) = state.take() {
+            drop(state);
+            self.0.taken(Some(&event));
             return Poll::Ready(event);
         }
         match &mut state.reader {
@@ -119,6 +123,13 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells those who wait for room.
+    fn taken(&self, event: Option<&Event>) {
+        if !matches!(event, None | Some(Event::Done(_))) {
+            self.wish.notify_waiters();
+        }
+    }
+
     async fn until(&self, reached: impl Fn(&State) -> bool) {
         loop {
             // A wish that comes between the look and the wait is not missed.
@@ -133,6 +144,8 @@ impl Line {
     fn event(&self, event: Event) {
         let (len, is_chatter) = match &event {
             Event::Log(line) => (line.len(), true),
+            // The state of a task has a result in it; whoever sends those waits for room.
+            Event::Notification(said) if said.method == "notifications/tasks" => (0, false),
             Event::Notification(said) => {
                 (said.params.as_ref().map_or(0, Json::len), said.method == "notifications/message")
             }
@@ -196,6 +209,11 @@ impl ReplySender {
     /// The way for events, to be used apart from this sender.
     pub fn events(&self) -> EventSender {
         EventSender(Arc::clone(&self.0))
+    }
+
+    /// Resolves when no event waits for the reader: whoever sends large ones keeps one on the way. Cancel safe.
+    pub async fn drained(&self) {
+        self.0.until(|state| state.events.is_empty()).await;
     }
 
     /// Ends the reply.

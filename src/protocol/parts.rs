@@ -4,9 +4,10 @@
 //! which takes a fraction of the time of reading it again.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::fmt;
 
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{JsonError, MOST};
 
@@ -239,8 +240,30 @@ fn decoded<'a>(name: &'a str, object: &str) -> Result<Cow<'a, str>, JsonError> {
 /// The error with its place, as a reader that decodes every name reports it.
 #[cold]
 fn unreadable(text: &str) -> JsonError {
-    let read = serde_json::from_str::<HashMap<String, IgnoredAny>>(text);
+    let read = serde_json::from_str::<Decoded>(text);
     JsonError::Syntax(read.err().unwrap_or_else(|| serde_json::Error::custom("not of the kind that was expected")))
+}
+
+/// An object, each name of which was decoded.
+struct Decoded;
+
+impl<'de> Deserialize<'de> for Decoded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Decoded;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Decoded, A::Error> {
+                while map.next_entry::<String, IgnoredAny>()?.is_some() {}
+                Ok(Decoded)
+            }
+        }
+        deserializer.deserialize_map(Read)
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod exchange;
 mod failures;
 mod ids;
 mod listen;
+mod own;
 mod run;
 mod session;
 mod sse;

@@ -12,14 +12,17 @@ use tokio_util::sync::CancellationToken;
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
-use super::session::{Health, HttpSession, InFlight, Trust};
+use super::own::Health;
+use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
-use crate::protocol::{Call, Caller, Failure, Json, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::protocol::{Call, Caller, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::upstream::beside::{self, Seen};
+use crate::upstream::listening::Hub;
 use crate::upstream::questions::Fate;
-use crate::upstream::sessions::{Sessions, Want};
+use crate::upstream::sessions::{Lease, Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
-use crate::upstream::{Setup, attach, outcome};
+use crate::upstream::{Setup, log_level, outcome};
 
 /// Runs calls. Clones share sessions.
 #[derive(Clone, Debug)]
@@ -33,6 +36,7 @@ struct Inner {
     cancel_grace: Duration,
     connect: HttpConnect,
     sessions: Sessions<HttpConnect>,
+    hub: Hub,
     /// For a server that turns out to speak nothing newer.
     sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
@@ -104,6 +108,7 @@ impl Runner {
             sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
             endpoint,
             connect,
+            hub: setup.shared.hub.clone(),
             next_id: AtomicU64::new(1),
             stopping: Arc::new(Semaphore::new(STOPPING)),
             closing,
@@ -128,16 +133,27 @@ impl Runner {
     }
 
     /// Runs one call to its outcome.
-    pub(super) async fn run(self, call: Call, mut sender: ReplySender) {
+    pub(super) async fn run(self, call: Call, sender: ReplySender) {
         if self.0.connect.is_sse() {
-            return self.0.sse.see_through(&call, sender).await;
+            return self.0.sse.run(call, sender).await;
         }
+        let seen = if self.is_modern() {
+            Seen::Plain(call, sender)
+        } else {
+            beside::see_to(&self.0.sessions, &self.0.hub, &self.0.server, call, sender).await
+        };
+        match seen {
+            Seen::Through => {}
+            Seen::Plain(call, sender) => self.plain(call, sender).await,
+            // That was found out just now.
+            Seen::NotOpened(call, sender, _) if self.0.connect.is_sse() => self.0.sse.run(call, sender).await,
+            Seen::NotOpened(call, sender, _) if self.is_modern() => self.plain(call, sender).await,
+            Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
+        }
+    }
+
+    async fn plain(&self, call: Call, mut sender: ReplySender) {
         let closing = self.0.closing.clone();
-        match call.method {
-            Method::Attach => return self.attach(call, sender).await,
-            Method::Notify(_) => return self.notify(&call, sender).await,
-            _ => {}
-        }
         let ended = tokio::select! {
             ended = self.attempts(&call, &mut sender) => ended,
             // The sender's end makes the outcome unknown.
@@ -147,27 +163,9 @@ impl Runner {
         match outcome {
             // That was found out just now, and nothing of the call was sent.
             Outcome::Failed(failure) if failure.reason == Reason::NotStarted && self.0.connect.is_sse() => {
-                self.0.sse.see_through(&call, sender).await;
+                self.0.sse.run(call, sender).await;
             }
             outcome => sender.done(outcome),
-        }
-    }
-
-    /// Keeps the session of a legacy client.
-    async fn attach(&self, call: Call, sender: ReplySender) {
-        attach::keep(&self.0.sessions, &self.0.server, call, sender).await;
-    }
-
-    /// Passes a notification of a legacy client on.
-    async fn notify(&self, call: &Call, sender: ReplySender) {
-        match self.0.sessions.get_for(call).await {
-            Ok(session) => {
-                if let Some(note) = wire::notification(call) {
-                    session.tell(&self.0.endpoint.forwarded(&call.caller.credentials), note).await;
-                }
-                sender.done(Outcome::Result(Json::empty_object()));
-            }
-            Err(failure) => sender.done(Outcome::Failed(failure)),
         }
     }
 
@@ -192,7 +190,10 @@ impl Runner {
                 () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
             };
             match session {
-                Ok(session) => return self.legacy(&session, call, &forwarded, sender).await,
+                Ok(session) => {
+                    log_level::ask(&*session, call).await;
+                    return self.legacy(&session, call, &forwarded, sender).await;
+                }
                 Err(_) if self.is_modern() => {}
                 Err(failure) => return Ended::Done(Outcome::Failed(failure)),
             }
@@ -201,11 +202,7 @@ impl Runner {
     }
 
     /// A session that is believed to live.
-    async fn session(
-        &self,
-        call: &Call,
-        forwarded: &HeaderMap,
-    ) -> Result<impl std::ops::Deref<Target = HttpSession> + use<>, Failure> {
+    async fn session(&self, call: &Call, forwarded: &HeaderMap) -> Result<Lease<HttpSession>, Failure> {
         let session = self.0.sessions.get_for(call).await?;
         // A call that may run once only is not sent into a doubt.
         if call.method != Method::CallTool || session.trust() != Trust::Doubtful {

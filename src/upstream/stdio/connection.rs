@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,11 +15,12 @@ use super::pipes::{Broken, Inbound, Outbound, Outgoing, Pipe};
 use super::scan::{Addressee, Scan};
 use crate::config::ForwardCancel;
 use crate::protocol::json::{self, Json};
-use crate::protocol::message::MessageFault;
+use crate::protocol::message::{self, MessageFault};
 use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope, RpcError};
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
 use crate::upstream::questions::Floor;
+use crate::upstream::sessions::Hearer;
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome, wire};
 
@@ -62,6 +64,8 @@ struct Request {
     line: Rope,
 }
 
+/// How long a request of our own may take.
+const OWN_REQUEST: Duration = Duration::from_secs(10);
 /// Requests that wait to be written.
 const REQUESTS: usize = 64;
 /// Answers and notifications that wait to be written.
@@ -69,22 +73,27 @@ const NOTES: usize = 256;
 
 impl Connection {
     /// A connection over these streams. Its jobs run in the jobs of `setup`.
-    pub(super) fn open<R, W>(setup: &Setup, reader: R, writer: W) -> Self
+    pub(super) fn open<R, W>(setup: &Setup, hearer: Hearer, reader: R, writer: W) -> Self
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        Self::between(setup, Lines::new(reader, setup.limits.message), Pipe::new(writer))
+        Self::between(setup, hearer, Lines::new(reader, setup.limits.message), Pipe::new(writer))
     }
 
     /// A connection whose messages come and go in any other way.
-    pub(in crate::upstream) fn between(setup: &Setup, inbound: impl Inbound, outbound: impl Outbound) -> Self {
+    pub(in crate::upstream) fn between(
+        setup: &Setup,
+        hearer: Hearer,
+        inbound: impl Inbound,
+        outbound: impl Outbound,
+    ) -> Self {
         let (requests, requests_out) = mpsc::channel(REQUESTS);
         let (notes, notes_out) = mpsc::channel(NOTES);
         let connection = Self(Arc::new(Inner {
             setup: setup.clone(),
             pending: Pending::default(),
-            floor: Floor::new(setup),
+            floor: Floor::new(setup, hearer),
             requests,
             notes,
             modern: AtomicBool::new(false),
@@ -180,6 +189,13 @@ impl Connection {
             outcome = reply.outcome() => outcome,
             Some(_) = ticket.settled() => lost(),
         }
+    }
+
+    /// Sends a request of our own to a server that may be slow or silent.
+    pub(in crate::upstream) async fn request(&self, method: &'static str, params: Rope) -> Outcome {
+        let request = |id| message::request(&RequestId::from_number(id), method, Some(params));
+        let silent = || Outcome::Failed(Failure::outcome_unknown("the server did not answer"));
+        tokio::time::timeout(OWN_REQUEST, self.ask(request)).await.unwrap_or_else(|_| silent())
     }
 
     /// Sends an answer or a notification.

@@ -7,8 +7,9 @@ use super::*;
 use crate::config::{Limits, ServerConfig, Transport, UpstreamEra};
 use crate::jobs::Jobs;
 use crate::protocol::{Caller, Credentials, Event, Method, Params, Principal};
+use crate::upstream::Shared;
 use crate::upstream::handshake::LastSeen;
-use crate::upstream::questions::Askers;
+use crate::upstream::sessions::Audience;
 
 /// The server's end of a connection.
 struct Server {
@@ -45,14 +46,17 @@ fn setup(cancel: ForwardCancel, message: usize) -> Setup {
     };
     let limits = Limits { message, ..Limits::default() };
     let (config, limits) = (config.into(), limits.into());
-    Setup { config, limits, jobs: Jobs::new(), last_seen: LastSeen::default(), askers: Askers::default() }
+    Setup { config, limits, jobs: Jobs::new(), last_seen: LastSeen::default(), shared: Shared::default() }
 }
 
 fn open_with(setup: &Setup, room: usize) -> (Connection, Server) {
     let (ours, theirs) = tokio::io::duplex(room);
     let (reader, writer) = tokio::io::split(ours);
     let (lines, out) = tokio::io::split(theirs);
-    (Connection::open(setup, reader, writer), Server { lines: BufReader::new(lines).lines(), out })
+    (
+        Connection::open(setup, Hearer::Audience(Audience::Everybody), reader, writer),
+        Server { lines: BufReader::new(lines).lines(), out },
+    )
 }
 
 fn open() -> (Connection, Server) {

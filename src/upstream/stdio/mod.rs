@@ -13,9 +13,10 @@ mod stderr;
 
 use self::connection::Handed;
 use self::launch::Launcher;
+use super::beside::{self, Seen};
 use super::sessions::{Sessions, Want};
-use super::{Setup, attach, outcome, wire};
-use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, ReplySender};
+use super::{Setup, log_level, outcome};
+use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 
 pub(super) use self::launch::initialize;
 pub use self::spawn::GuardProgram;
@@ -41,11 +42,12 @@ impl StdioUpstream {
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
+        let hub = self.setup.shared.hub.clone();
         Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
-            match &call.method {
-                Method::Attach => attach::keep(&sessions, &server, call, sender).await,
-                Method::Notify(_) => notify(&sessions, &call, sender).await,
-                _ => see_through(&sessions, &server, &call, sender).await,
+            match beside::see_to(&sessions, &hub, &server, call, sender).await {
+                Seen::Through => {}
+                Seen::Plain(call, sender) => see_through(&sessions, &server, &call, sender).await,
+                Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
             }
         })
     }
@@ -73,6 +75,7 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
             Ok(process) => process,
             Err(failure) => return sender.done(Outcome::Failed(failure)),
         };
+        log_level::ask(&*process, call).await;
         match process.connection().call(call, sender).await {
             Handed::Over => return,
             Handed::NotTaken(back) => sender = back,
@@ -80,17 +83,4 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
     }
     let why = "it ended again and again before it took the call";
     sender.done(Outcome::Failed(outcome::not_started(server, why)));
-}
-
-/// Passes a notification of a legacy client on.
-async fn notify(sessions: &Sessions<Launcher>, call: &Call, sender: ReplySender) {
-    match sessions.get_for(call).await {
-        Ok(process) => {
-            if let Some(note) = wire::notification(call) {
-                process.connection().notify(note).await;
-            }
-            sender.done(Outcome::Result(Json::empty_object()));
-        }
-        Err(failure) => sender.done(Outcome::Failed(failure)),
-    }
 }

@@ -11,9 +11,10 @@ use self::connect::SseConnect;
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use crate::protocol::{Call, Caller, Outcome, ReplySender};
+use crate::upstream::beside::{self, Seen};
 use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
-use crate::upstream::{Setup, outcome};
+use crate::upstream::{Setup, log_level, outcome};
 
 pub(super) use self::connect::{Found, look};
 
@@ -36,8 +37,18 @@ impl SseUpstream {
         Self { setup: setup.clone(), endpoint, sessions }
     }
 
+    /// Runs one call to its outcome.
+    pub(super) async fn run(&self, call: Call, sender: ReplySender) {
+        let server = &self.setup.config.name;
+        match beside::see_to(&self.sessions, &self.setup.shared.hub, server, call, sender).await {
+            Seen::Through => {}
+            Seen::Plain(call, sender) => self.see_through(&call, sender).await,
+            Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
+        }
+    }
+
     /// Sees a call through, on a new connection if the one that was there ended before it took the call.
-    pub(super) async fn see_through(&self, call: &Call, mut sender: ReplySender) {
+    async fn see_through(&self, call: &Call, mut sender: ReplySender) {
         let server = &self.setup.config.name;
         for _ in 0..ATTEMPTS {
             let lease = tokio::select! {
@@ -49,6 +60,7 @@ impl SseUpstream {
                 Err(failure) => return sender.done(Outcome::Failed(failure)),
             };
             session.renew(&self.endpoint.forwarded(&call.caller.credentials));
+            log_level::ask(&*session, call).await;
             match session.connection().call(call, sender).await {
                 Handed::Over => return,
                 Handed::NotTaken(back) => sender = back,
