@@ -188,6 +188,21 @@ impl Pending {
         }
     }
 
+    /// The call whose answer cannot be told yet, if it is the only one that waits; false if it is not. A later answer for
+    /// it is dropped.
+    pub(super) fn fail_only(&self, failure: Failure) -> bool {
+        let mut table = self.table();
+        let mut running = table.entries.iter().filter(|(_, entry)| entry.is_running()).map(|(id, _)| *id);
+        let (Some(id), None) = (running.next(), running.next()) else { return false };
+        drop(running);
+        let entry = table.entries.insert(id, Entry::Abandoned);
+        drop(table);
+        if let Some(entry) = entry {
+            entry.settle(Outcome::Failed(failure));
+        }
+        true
+    }
+
     /// Begins to stop a call.
     pub(super) fn stop(&self, id: u64) -> Stopped {
         let mut table = self.table();

@@ -296,6 +296,8 @@ impl Connection {
     }
 
     async fn read_all(self, mut inbound: impl Inbound) {
+        // Whether the call of the line that grows too long was told so before the line's end.
+        let mut is_told = false;
         loop {
             let line = tokio::select! {
                 biased;
@@ -303,7 +305,12 @@ impl Connection {
                 () = self.0.read.cancelled() => break,
             };
             match line {
-                Line::Whole(text) => self.take_in(text),
+                Line::Whole(text) => {
+                    is_told = false;
+                    self.take_in(text);
+                }
+                Line::Growing => is_told = self.0.pending.fail_only(outcome::too_large(self.0.setup.limits.message)),
+                Line::TooLong(Addressee::Unnamed) if is_told => {}
                 Line::TooLong(addressee) => self.too_long(addressee),
                 Line::End => break,
             }
