@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use super::drive::Needs;
 use super::outcome;
 use super::pending::Pending;
 use super::questions::{Floor, Origin, Request};
@@ -19,6 +20,8 @@ pub(super) struct Peer<'a> {
     pub(super) pending: &'a Pending,
     /// The calls whose clients can be asked.
     pub(super) floor: &'a Floor,
+    /// Which tools of the server must run as tasks.
+    pub(super) needs: Option<&'a Needs>,
 }
 
 /// Takes one message in: answers and progress go to the calls they name, questions to those that ask them. Returns
@@ -43,6 +46,15 @@ where
 
 impl Peer<'_> {
     fn notification(&self, method: String, params: Option<Json>) {
+        if self.era == ServerEra::Modern
+            && let Some(params) = &params
+            && self.pending.subscribed(&method, params)
+        {
+            return;
+        }
+        if let Some(needs) = self.needs.filter(|_| method == "notifications/tools/list_changed") {
+            needs.forget();
+        }
         match (method.as_str(), &params) {
             ("notifications/progress", Some(params)) => self.pending.progress(params),
             ("notifications/cancelled", Some(params)) => self.floor.withdraw(params),

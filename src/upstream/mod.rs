@@ -2,9 +2,11 @@
 
 mod attach;
 mod drive;
+mod guests;
 mod handshake;
 mod http;
 mod incoming;
+mod listening;
 mod outcome;
 mod pending;
 mod questions;
@@ -22,8 +24,9 @@ use tower_service::Service;
 
 use crate::config::{Limits, ServerConfig, Transport};
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, Method, Outcome, Reply};
+use crate::protocol::{Call, Caller, Method, Outcome, Reply, TaskSupport};
 
+use self::guests::Guests;
 use self::handshake::LastSeen;
 use self::http::HttpUpstream;
 use self::questions::Askers;
@@ -59,6 +62,16 @@ struct Setup {
     last_seen: LastSeen,
     /// The tools that are known to ask.
     askers: Askers,
+    /// The legacy clients in front of a modern server.
+    guests: Guests,
+}
+
+impl Setup {
+    /// Nothing is known of the server yet.
+    fn new(config: Arc<ServerConfig>, limits: Arc<Limits>, jobs: Jobs) -> Self {
+        let (last_seen, askers, guests) = (LastSeen::default(), Askers::default(), Guests::default());
+        Self { config, limits, jobs, last_seen, askers, guests }
+    }
 }
 
 /// How long `server/discover` waits for a server that was never seen.
@@ -76,8 +89,7 @@ impl Upstream {
     /// users of the library, whose own program has no `guard` command.
     pub fn with_guard(config: Arc<ServerConfig>, limits: &Limits, jobs: &Jobs, guard: GuardProgram) -> Self {
         let limits = Arc::new(limits.clone());
-        let setup =
-            Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default(), askers: Askers::default() };
+        let setup = Setup::new(config, limits, jobs.child());
         let link = match &setup.config.transport {
             Transport::Stdio { .. } => Link::Stdio(StdioUpstream::new(&setup, guard)),
             Transport::Http { .. } | Transport::Sse { .. } => Link::Http(HttpUpstream::new(&setup)),
@@ -99,7 +111,9 @@ impl Upstream {
         }
     }
 
-    fn send(&self, call: Call) -> Reply {
+    fn send(&self, mut call: Call) -> Reply {
+        // From here on it says what is wanted of the server on this request, which is decided on the way to it.
+        call.caller.tasks = TaskSupport::Undeclared;
         if call.method == Method::Discover {
             return self.discover(call.caller);
         }

@@ -21,6 +21,7 @@ use crate::config::{Transport, UpstreamEra};
 use crate::protocol::headers::SESSION_ID;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope};
+use crate::upstream::drive::Needs;
 use crate::upstream::handshake::{self, ServerInfo};
 use crate::upstream::questions::Floor;
 use crate::upstream::sessions::{Connect, Distinction, Opening};
@@ -178,6 +179,7 @@ impl HttpConnect {
             accept,
             forwarded: if shared { OwnHeaders::None } else { OwnHeaders::Newest(Mutex::new(forwarded.clone())) },
             floor: Floor::new(&self.0.setup),
+            needs: Needs::of(&info.capabilities),
             jobs: self.0.setup.jobs.clone(),
         });
         if let Some(attached) = &opening.attached {

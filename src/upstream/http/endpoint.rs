@@ -191,8 +191,7 @@ impl Endpoint {
 /// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata).
 pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
     mirror_method(map, &call.method);
-    let named = matches!(call.method, Method::CallTool | Method::GetPrompt | Method::ReadResource);
-    if let Some(name) = call.params.name().filter(|_| named) {
+    if let Some(name) = call.params.name() {
         map.insert(headers::NAME, headers::encode(name));
     }
 }

@@ -12,10 +12,13 @@ use tokio_util::sync::CancellationToken;
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
+use super::leg::HttpLeg;
 use super::session::{Health, HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
-use crate::protocol::{Call, Caller, Failure, Json, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Caller, ClientSession, Failure, Json, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
 use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
@@ -39,6 +42,7 @@ struct Inner {
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.
     stopping: Arc<Semaphore>,
+    setup: Setup,
     closing: CancellationToken,
 }
 
@@ -106,6 +110,7 @@ impl Runner {
             connect,
             next_id: AtomicU64::new(1),
             stopping: Arc::new(Semaphore::new(STOPPING)),
+            setup: setup.clone(),
             closing,
         }))
     }
@@ -130,7 +135,7 @@ impl Runner {
     /// Runs one call to its outcome.
     pub(super) async fn run(self, call: Call, mut sender: ReplySender) {
         if self.0.connect.is_sse() {
-            return self.0.sse.see_through(&call, sender).await;
+            return self.0.sse.run(call, sender).await;
         }
         let closing = self.0.closing.clone();
         match call.method {
@@ -143,23 +148,52 @@ impl Runner {
             // The sender's end makes the outcome unknown.
             () = closing.cancelled() => return,
         };
-        let (Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome)) = ended;
-        match outcome {
+        match ended.outcome() {
             // That was found out just now, and nothing of the call was sent.
             Outcome::Failed(failure) if failure.reason == Reason::NotStarted && self.0.connect.is_sse() => {
-                self.0.sse.see_through(&call, sender).await;
+                self.0.sse.run(call, sender).await;
             }
             outcome => sender.done(outcome),
         }
     }
 
-    /// Keeps the session of a legacy client.
+    /// Keeps the session of a legacy client, by whatever means the server turns out to have.
     async fn attach(&self, call: Call, sender: ReplySender) {
-        attach::keep(&self.0.sessions, &self.0.server, call, sender).await;
+        if self.is_modern() {
+            return self.host(&call, sender).await;
+        }
+        match attach::keep(&self.0.sessions, &self.0.setup, call, sender).await {
+            Ok(()) => {}
+            Err(other) if self.0.connect.is_sse() => self.0.sse.run(other.call, other.sender).await,
+            Err(other) if self.is_modern() => self.host(&other.call, other.sender).await,
+            Err(not_opened) => not_opened.tell(),
+        }
+    }
+
+    /// Keeps the session of a legacy client with a modern server, which knows none.
+    async fn host(&self, call: &Call, mut sender: ReplySender) {
+        if self.0.setup.last_seen.get().is_none() {
+            tokio::select! {
+                () = self.0.connect.discover(&call.caller) => {}
+                () = sender.abandoned() => return,
+            }
+        }
+        let Some(server) = self.0.setup.last_seen.get() else {
+            let why = "it does not say what it is (server/discover)";
+            return sender.done(Outcome::Failed(outcome::not_started(&self.0.server, why)));
+        };
+        let leg = HttpLeg { runner: self.clone(), session: None };
+        tokio::select! {
+            () = self.0.setup.guests.host(&leg, &server, call, &sender) => {}
+            () = self.0.closing.cancelled() => {}
+        }
     }
 
     /// Passes a notification of a legacy client on.
     async fn notify(&self, call: &Call, sender: ReplySender) {
+        if self.is_modern() {
+            return sender.done(Outcome::Result(Json::empty_object()));
+        }
         match self.0.sessions.get_for(call).await {
             Ok(session) => {
                 if let Some(note) = wire::notification(call) {
@@ -168,6 +202,30 @@ impl Runner {
                 sender.done(Outcome::Result(Json::empty_object()));
             }
             Err(failure) => sender.done(Outcome::Failed(failure)),
+        }
+    }
+
+    /// Where jobs of calls run.
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.0.setup.jobs
+    }
+
+    /// Makes one request of a call that takes several.
+    pub(super) async fn request(self, session: Option<HttpSession>, call: Call, mut sender: ReplySender) {
+        let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
+        let closing = self.0.closing.clone();
+        let once = async |sender: &mut ReplySender| match &session {
+            Some(session) => self.legacy(session, &call, &forwarded, sender).await,
+            None => self.modern(&call, &forwarded, sender).await,
+        };
+        let ended = async {
+            let first = once(&mut sender).await;
+            let again = matches!(first, Ended::Again(_)) && !sender.is_cancelled();
+            if again { once(&mut sender).await } else { first }
+        };
+        tokio::select! {
+            ended = ended => sender.done(ended.outcome()),
+            () = closing.cancelled() => {}
         }
     }
 
@@ -192,12 +250,31 @@ impl Runner {
                 () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
             };
             match session {
+                Ok(session) if drive::may_be_task(call, session.needs()) => {
+                    let leg = HttpLeg { runner: self.clone(), session: Some(session.clone()) };
+                    let outcome = drive::legacy(&leg, session.needs(), self.manners(), call.clone(), sender).await;
+                    return Ended::Done(outcome);
+                }
                 Ok(session) => return self.legacy(&session, call, &forwarded, sender).await,
                 Err(_) if self.is_modern() => {}
                 Err(failure) => return Ended::Done(Outcome::Failed(failure)),
             }
         }
-        self.modern(call, &forwarded, sender).await
+        let leg = || HttpLeg { runner: self.clone(), session: None };
+        match call.caller.session {
+            ClientSession::Legacy(_) => {
+                let guests = &self.0.setup.guests;
+                Ended::Done(guests.call(&leg(), &self.0.server, self.manners(), call, sender).await)
+            }
+            ClientSession::Stateless if drive::must_be_driven(&call.method) => {
+                Ended::Done(drive::modern(&leg(), self.manners(), call.clone(), sender).await)
+            }
+            ClientSession::Stateless => self.modern(call, &forwarded, sender).await,
+        }
+    }
+
+    fn manners(&self) -> Manners {
+        Manners::of(&self.0.setup.config)
     }
 
     /// A session that is believed to live.
@@ -322,6 +399,15 @@ impl Runner {
 
     fn is_modern(&self) -> bool {
         self.0.connect.known() == Some(ServerEra::Modern)
+    }
+}
+
+impl Ended {
+    /// The outcome, if the request is not sent again.
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::Done(outcome) | Self::Again(outcome) | Self::SessionGone(outcome) => outcome,
+        }
     }
 }
 

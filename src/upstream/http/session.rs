@@ -19,6 +19,7 @@ use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::protocol::{Call, EventSender, Json, Progress, Rope};
 use crate::shared_map::SharedMap;
+use crate::upstream::drive::Needs;
 use crate::upstream::questions::{Fate, Floor, Origin, Request as Asked, Seat};
 use crate::upstream::sessions;
 use crate::upstream::wire::{self, ServerEra};
@@ -43,6 +44,8 @@ pub(super) struct Parts {
     pub(super) forwarded: OwnHeaders,
     /// Who runs on it, and can be asked.
     pub(super) floor: Floor,
+    /// Which of its tools must run as tasks.
+    pub(super) needs: Needs,
     /// Where its jobs run.
     pub(super) jobs: Jobs,
 }
@@ -262,8 +265,16 @@ impl HttpSession {
         &self.0.parts.floor
     }
 
+    /// Which tools of the server must run as tasks.
+    pub(super) fn needs(&self) -> &Needs {
+        &self.0.parts.needs
+    }
+
     /// Takes a notification in that is neither progress nor a log line of a call.
     pub(super) fn said(&self, method: String, params: Option<Json>) {
+        if method == "notifications/tools/list_changed" {
+            self.needs().forget();
+        }
         match (method.as_str(), &params) {
             ("notifications/cancelled", Some(params)) => self.floor().withdraw(params),
             _ => self.floor().notification(method, params),

@@ -102,6 +102,8 @@ impl Floor {
         let way = match (&call.caller.session, &call.method) {
             (ClientSession::Legacy(_), _)
             | (ClientSession::Stateless, Method::CallTool | Method::GetPrompt | Method::ReadResource) => Way::Open,
+            // What a task of 2025-11-25 asks comes while its result is waited for.
+            (ClientSession::Stateless, Method::Other(name)) if name == "tasks/result" => Way::Open,
             (ClientSession::Stateless, _) => Way::None,
         };
         let tool = call.params.name().filter(|_| call.method == Method::CallTool).map(str::to_owned);

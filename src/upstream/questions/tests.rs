@@ -14,7 +14,6 @@ use crate::protocol::{
     ReplySender, Rope, TaskSupport,
 };
 use crate::upstream::Setup;
-use crate::upstream::handshake::LastSeen;
 
 /// One session, and what went back to the server.
 struct Bench {
@@ -59,8 +58,7 @@ impl Bench {
             era: UpstreamEra::Legacy,
         };
         change(&mut config);
-        let (last_seen, askers, limits) = (LastSeen::default(), Askers::default(), Arc::new(Limits::default()));
-        let setup = Setup { config: Arc::new(config), limits, jobs: Jobs::new(), last_seen, askers };
+        let setup = Setup::new(Arc::new(config), Arc::new(Limits::default()), Jobs::new());
         let (way, answers) = mpsc::unbounded_channel();
         Self { floor: Floor::new(&setup), answers, way }
     }

@@ -1,7 +1,7 @@
 //! One connection on which messages go both ways: calls multiplexed over the two streams of a child process, or over
 //! the event stream and the POSTs of HTTP+SSE.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -16,6 +16,8 @@ use crate::config::ForwardCancel;
 use crate::protocol::json::{self, Json};
 use crate::protocol::message::MessageFault;
 use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope, RpcError};
+use crate::upstream::drive::Needs;
+use crate::upstream::handshake::ServerInfo;
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
 use crate::upstream::questions::Floor;
@@ -46,6 +48,8 @@ struct Inner {
     /// not read has no use for them.
     notes: mpsc::Sender<Rope>,
     modern: AtomicBool,
+    /// Which tools of the server must run as tasks; known behind the handshake.
+    needs: OnceLock<Needs>,
     noise: AtomicU64,
     answers: AtomicU64,
     /// No call is let in any more.
@@ -88,6 +92,7 @@ impl Connection {
             requests,
             notes,
             modern: AtomicBool::new(false),
+            needs: OnceLock::new(),
             noise: AtomicU64::new(0),
             answers: AtomicU64::new(0),
             over: CancellationToken::new(),
@@ -195,9 +200,26 @@ impl Connection {
         let _ = self.0.notes.send(wire::line(note)).await;
     }
 
-    /// From now on the server is spoken to in the words of that era.
-    pub(in crate::upstream) fn set_era(&self, era: ServerEra) {
-        self.0.modern.store(era == ServerEra::Modern, Ordering::Release);
+    /// From now on the server is spoken to in the words of its era.
+    pub(in crate::upstream) fn know(&self, server: &ServerInfo) {
+        self.0.modern.store(server.era == ServerEra::Modern, Ordering::Release);
+        // There is one handshake on a connection.
+        let _ = self.0.needs.set(Needs::of(&server.capabilities));
+    }
+
+    /// Which kind of revision the server speaks.
+    pub(in crate::upstream) fn era(&self) -> ServerEra {
+        if self.0.modern.load(Ordering::Acquire) { ServerEra::Modern } else { ServerEra::Legacy }
+    }
+
+    /// Which tools of the server must run as tasks.
+    pub(in crate::upstream) fn needs(&self) -> Option<&Needs> {
+        self.0.needs.get()
+    }
+
+    /// What the connection is made of.
+    pub(in crate::upstream) fn setup(&self) -> &Setup {
+        &self.0.setup
     }
 
     /// How many answers have come.
@@ -260,13 +282,9 @@ impl Connection {
         &self.0.floor
     }
 
-    fn era(&self) -> ServerEra {
-        if self.0.modern.load(Ordering::Acquire) { ServerEra::Modern } else { ServerEra::Legacy }
-    }
-
     fn peer(&self) -> Peer<'_> {
         let shared = self.0.setup.config.share && !self.0.floor.is_attached();
-        Peer { era: self.era(), shared, pending: &self.0.pending, floor: &self.0.floor }
+        Peer { era: self.era(), shared, pending: &self.0.pending, floor: &self.0.floor, needs: self.needs() }
     }
 
     async fn read_all(self, mut inbound: impl Inbound) {

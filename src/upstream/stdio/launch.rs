@@ -135,7 +135,7 @@ impl Connect for Launcher {
         let closing = process.closing().clone().drop_guard();
         match timeout_at(deadline, shake_hands(process.connection(), &self.setup.config, opening)).await {
             Ok(Ok(info)) => {
-                process.connection().set_era(info.era);
+                process.connection().know(&info);
                 self.setup.last_seen.set(info);
                 self.starts().worked();
                 self.watch(&process, principal.clone());

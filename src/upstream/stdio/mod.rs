@@ -13,8 +13,8 @@ mod stderr;
 
 use self::connection::Handed;
 use self::launch::Launcher;
-use super::sessions::{Sessions, Want};
-use super::{Setup, attach, outcome, wire};
+use super::sessions::{Session, Sessions, Want};
+use super::{Setup, attach, drive, outcome, wire};
 use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, ReplySender};
 
 pub(super) use self::launch::initialize;
@@ -41,12 +41,16 @@ impl StdioUpstream {
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
         let (sender, reply) = Reply::channel();
-        let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
+        let (sessions, setup) = (self.sessions.clone(), self.setup.clone());
         self.setup.jobs.spawn("stdio call", async move {
             match &call.method {
-                Method::Attach => attach::keep(&sessions, &server, call, sender).await,
+                Method::Attach => {
+                    if let Err(not_opened) = attach::keep(&sessions, &setup, call, sender).await {
+                        not_opened.tell();
+                    }
+                }
                 Method::Notify(_) => notify(&sessions, &call, sender).await,
-                _ => see_through(&sessions, &server, &call, sender).await,
+                _ => see_through(&sessions, &setup.config.name, &call, sender).await,
             }
         });
         reply
@@ -75,7 +79,7 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
             Ok(process) => process,
             Err(failure) => return sender.done(Outcome::Failed(failure)),
         };
-        match process.connection().call(call, sender).await {
+        match drive::on_connection(process.connection(), call, sender).await {
             Handed::Over => return,
             Handed::NotTaken(back) => sender = back,
         }
@@ -88,7 +92,7 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
 async fn notify(sessions: &Sessions<Launcher>, call: &Call, sender: ReplySender) {
     match sessions.get_for(call).await {
         Ok(process) => {
-            if let Some(note) = wire::notification(call) {
+            if let Some(note) = wire::notification(call).filter(|_| process.modern().is_none()) {
                 process.connection().notify(note).await;
             }
             sender.done(Outcome::Result(Json::empty_object()));

@@ -15,6 +15,7 @@ use super::spawn::{GuardProgram, Plan, SpawnError, Spawned, spawn};
 use super::stderr::{self, Tail};
 use crate::upstream::Setup;
 use crate::upstream::sessions::Session;
+use crate::upstream::wire::ServerEra;
 
 /// A running child process and the connection to it. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -89,6 +90,10 @@ impl Process {
 impl Session for Process {
     fn is_over(&self) -> bool {
         self.connection.is_over()
+    }
+
+    fn modern(&self) -> Option<&Connection> {
+        (self.connection.era() == ServerEra::Modern).then_some(&self.connection)
     }
 
     async fn over(&self) {

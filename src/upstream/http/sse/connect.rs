@@ -126,6 +126,7 @@ impl SseConnect {
         let unfinished = Unfinished(Some(session.connection.clone()));
         let shaken = initialize(&session.connection, &self.setup.config, opening).await;
         let info = shaken.map_err(|error| outcome::not_started(name, &error.to_string()))?;
+        session.connection.know(&info);
         self.setup.last_seen.set(info);
         unfinished.finish();
         Ok(session)

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use self::connect::SseConnect;
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
-use crate::protocol::{Call, Caller, Outcome, ReplySender};
+use crate::protocol::{Call, Caller, Json, Method, Outcome, ReplySender};
 use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
-use crate::upstream::{Setup, outcome};
+use crate::upstream::{Setup, attach, drive, outcome, wire};
 
 pub(super) use self::connect::{Found, look};
 
@@ -36,8 +36,34 @@ impl SseUpstream {
         Self { setup: setup.clone(), endpoint, sessions }
     }
 
+    /// Sees a call through, of whatever kind.
+    pub(super) async fn run(&self, call: Call, sender: ReplySender) {
+        match &call.method {
+            Method::Attach => {
+                if let Err(not_opened) = attach::keep(&self.sessions, &self.setup, call, sender).await {
+                    not_opened.tell();
+                }
+            }
+            Method::Notify(_) => self.notify(&call, sender).await,
+            _ => self.see_through(&call, sender).await,
+        }
+    }
+
+    /// Passes a notification of a legacy client on.
+    async fn notify(&self, call: &Call, sender: ReplySender) {
+        match self.sessions.get_for(call).await {
+            Ok(session) => {
+                if let Some(note) = wire::notification(call) {
+                    session.connection().notify(note).await;
+                }
+                sender.done(Outcome::Result(Json::empty_object()));
+            }
+            Err(failure) => sender.done(Outcome::Failed(failure)),
+        }
+    }
+
     /// Sees a call through, on a new connection if the one that was there ended before it took the call.
-    pub(super) async fn see_through(&self, call: &Call, mut sender: ReplySender) {
+    async fn see_through(&self, call: &Call, mut sender: ReplySender) {
         let server = &self.setup.config.name;
         for _ in 0..ATTEMPTS {
             let lease = tokio::select! {
@@ -49,7 +75,7 @@ impl SseUpstream {
                 Err(failure) => return sender.done(Outcome::Failed(failure)),
             };
             session.renew(&self.endpoint.forwarded(&call.caller.credentials));
-            match session.connection().call(call, sender).await {
+            match drive::on_connection(session.connection(), call, sender).await {
                 Handed::Over => return,
                 Handed::NotTaken(back) => sender = back,
             }
