@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 
 use super::signals::Shutdown;
-use super::{exit, terminal};
+use super::{exit, stdio, terminal};
 use crate::app;
-use crate::config::{self, Config, ConfigFaults, Environment, OwnerSource, Transport};
+use crate::config::{self, Config, ConfigFaults, Door, Environment, OwnerSource, Transport};
 use crate::telemetry::{self, LogFormat};
 
 /// What to serve, and how.
@@ -54,6 +54,9 @@ impl Serve {
             Ok(config) => config,
             Err(faults) => return report(&faults),
         };
+        if config.door == Door::Stdio {
+            return stdio::serve_one(config, None);
+        }
         if let Err(error) = telemetry::start(config.log.format, &config.log.level) {
             // Only a broken RUST_LOG comes here; the level of the configuration was checked.
             terminal::complain(&terminal::chain(&error));
@@ -133,7 +136,7 @@ impl Check {
     }
 }
 
-fn report(faults: &ConfigFaults) -> u8 {
+pub(super) fn report(faults: &ConfigFaults) -> u8 {
     let count = match faults.0.len() {
         1 => "1 fault".to_owned(),
         many => format!("{many} faults"),

@@ -8,6 +8,7 @@
 mod environment;
 mod fault;
 mod greeting;
+mod jwt;
 mod owner;
 mod reader;
 mod run;
@@ -80,7 +81,7 @@ impl Config {
 impl OwnerConfig {
     /// Whether Raincheck itself proves who callers are.
     pub fn authenticates(&self) -> bool {
-        !self.tokens.is_empty() || matches!(self.from, OwnerSource::Header { .. })
+        !self.tokens.is_empty() || self.jwt.is_some() || matches!(self.from, OwnerSource::Header { .. })
     }
 }
 
@@ -97,23 +98,23 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     let mut part = |reader: &mut Reader<'a>, key| root.table(reader, key);
 
     let mut section = part(reader, "listen");
-    let listen = sections::listen(reader, &mut section);
-    section.finish(reader, &["stdio"]);
+    let (listen, door) = sections::listen(reader, &mut section);
+    section.finish(reader, &[]);
 
     let mut section = part(reader, "store");
-    let store = sections::store(reader, &mut section);
+    let (store, store_origin) = sections::store(reader, &mut section);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "owner");
     let owner = owner::read(reader, &mut section);
-    section.finish(reader, &["jwt", "issuer", "audience"]);
+    section.finish(reader, &[]);
 
     let mut section = part(reader, "limits");
     let limits = sections::limits(reader, &mut section);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "log");
-    let log = sections::log(reader, &mut section);
+    let log = sections::log(reader, &mut section, door);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "shutdown");
@@ -136,7 +137,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
             *hide = reader.secret_variables();
         }
     }
-    let config = Config { listen, store, owner, limits, log, shutdown, servers, defaults, tools };
+    let config = Config { door, listen, store, store_origin, owner, limits, log, shutdown, servers, defaults, tools };
     refuse_an_open_door(reader, &config);
     config
 }
@@ -147,6 +148,9 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
 /// every server behind, to which their `Authorization` goes; or the config says that anybody may come in.
 fn refuse_an_open_door(reader: &mut Reader<'_>, config: &Config) {
     let address = config.listen.http;
+    if config.door == Door::Stdio {
+        return;
+    }
     if address.ip().is_loopback() || config.owner.authenticates() || config.owner.allow_anonymous {
         return;
     }

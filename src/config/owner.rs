@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use http::{HeaderName, HeaderValue};
 
 use super::reader::{Reader, Section};
-use super::run::{NamedToken, Network, OwnerConfig, OwnerSource};
-use super::secret;
+use super::run::{NamedToken, Network, OwnerConfig, OwnerSource, TokenProof};
 use super::setting::Setting;
+use super::{jwt, secret};
 
 /// What `from` says.
 enum From {
@@ -39,6 +39,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Ow
     let tokens = section.tables(reader, "token");
     let any_token = !tokens.is_empty();
     let tokens = read_tokens(reader, tokens);
+    let jwt = jwt::read(reader, section);
     let from = match from {
         From::Authorization => {
             if trusted.is_some() {
@@ -61,10 +62,13 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Ow
             if any_token {
                 section.fault(reader, "token", "only means something with from = \"authorization\"");
             }
+            if section.has(reader, "jwt") {
+                section.fault(reader, "jwt", "only means something with from = \"authorization\"");
+            }
             OwnerSource::Header { name, trusted }
         }
     };
-    OwnerConfig { from, tokens, allow_anonymous }
+    OwnerConfig { from, tokens, jwt, allow_anonymous }
 }
 
 fn read_tokens<'a>(reader: &mut Reader<'a>, sections: Vec<Section<'a>>) -> Vec<NamedToken> {
@@ -75,19 +79,47 @@ fn read_tokens<'a>(reader: &mut Reader<'a>, sections: Vec<Section<'a>>) -> Vec<N
         if name.is_none() && !section.has(reader, "name") {
             section.fault(reader, "name", "is missing: the name that the token stands for");
         }
-        let token = secret::one_of(reader, &mut section, ["token", "token_env", "token_file"]);
-        if let Some(token) = &token {
+        let token = proof(reader, &mut section);
+        if let Some(token) = &token
             // Several tokens may stand for one name, so that a token can be replaced without a gap.
-            if !seen.insert(token.clone()) {
-                section.fault(reader, "token", "is the same as that of an earlier entry");
-            }
-            let sendable = HeaderValue::from_str(token).is_ok_and(|value| value.to_str().is_ok());
-            if !sendable || token.contains(char::is_whitespace) {
-                section.fault(reader, "token", "must be printable ASCII without spaces; leave out the word Bearer");
-            }
+            && !seen.insert(token.clone())
+        {
+            section.fault(reader, "token", "is the same as that of an earlier entry");
         }
         section.finish(reader, &[]);
         tokens.extend(name.zip(token).map(|(name, token)| NamedToken { name, token }));
     }
     tokens
+}
+
+/// What a token is compared with: the token, however it is given, or its digest.
+fn proof<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Option<TokenProof> {
+    let digest: Option<Sha256Hex> = section.get(reader, "sha256");
+    if section.has(reader, "sha256") {
+        if ["token", "token_env", "token_file"].iter().any(|key| section.has(reader, key)) {
+            section.fault(reader, "sha256", "set exactly one of token, token_env, token_file and sha256");
+        }
+        return digest.map(|Sha256Hex(digest)| TokenProof::Sha256(digest));
+    }
+    let token = secret::one_of(reader, section, ["token", "token_env", "token_file"])?;
+    let sendable = HeaderValue::from_str(&token).is_ok_and(|value| value.to_str().is_ok());
+    if !sendable || token.contains(char::is_whitespace) {
+        section.fault(reader, "token", "must be printable ASCII without spaces; leave out the word Bearer");
+    }
+    Some(TokenProof::Plain(token))
+}
+
+/// A SHA-256 as `sha256sum` prints it.
+struct Sha256Hex([u8; 32]);
+
+impl Setting for Sha256Hex {
+    const EXPECTED: &'static str =
+        "the SHA-256 of a token in 64 hex digits, as `printf %s TOKEN | sha256sum` prints it";
+
+    // The text may be the token itself, put here by mistake, so it is never repeated.
+    fn from_text(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected {}", Self::EXPECTED);
+        let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| wrong())?;
+        bytes.try_into().map(Self).map_err(|_| wrong())
+    }
 }

@@ -14,10 +14,14 @@ pub use crate::telemetry::LogFormat;
 /// Everything that a running proxy needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The client side.
+    /// How clients come in.
+    pub door: Door,
+    /// The client side over HTTP.
     pub listen: Listen,
     /// Where tasks are kept.
     pub store: StoreConfig,
+    /// Who chose where.
+    pub store_origin: StoreOrigin,
     /// Who callers are.
     pub owner: OwnerConfig,
     /// Bounds on everything that grows.
@@ -34,6 +38,24 @@ pub struct Config {
     pub tools: Vec<ToolRule>,
 }
 
+/// How clients come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Over HTTP, as `[listen]` says.
+    Http,
+    /// There is one, on stdin and stdout.
+    Stdio,
+}
+
+/// Who chose the directory of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOrigin {
+    /// The configuration, a flag or a variable.
+    Chosen,
+    /// Nobody.
+    Default,
+}
+
 /// The client side.
 #[derive(Clone, Debug)]
 pub struct Listen {
@@ -47,6 +69,8 @@ pub struct Listen {
     pub allowed_origins: Vec<String>,
     /// How often a comment is sent on an open stream.
     pub keep_alive: Duration,
+    /// How long the session of a legacy client is kept while it has neither an open stream nor a running call.
+    pub session_idle: Duration,
 }
 
 /// Where tasks are kept.
@@ -81,6 +105,8 @@ pub struct OwnerConfig {
     pub from: OwnerSource,
     /// Bearer tokens that stand for a name. Secret.
     pub tokens: Vec<NamedToken>,
+    /// The issuer whose signed tokens prove who a caller is; `None` if no such tokens are taken.
+    pub jwt: Option<JwtConfig>,
     /// Whether callers without credentials are let in on a listener that is not loopback.
     pub allow_anonymous: bool,
 }
@@ -113,8 +139,39 @@ pub struct Network {
 pub struct NamedToken {
     /// The name.
     pub name: String,
-    /// The token. Secret.
-    pub token: String,
+    /// What proves it. Secret.
+    pub token: TokenProof,
+}
+
+/// What a bearer token is compared with.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TokenProof {
+    /// The token itself.
+    Plain(String),
+    /// Its SHA-256: the config then does not hold what opens the door.
+    Sha256([u8; 32]),
+}
+
+/// Tokens that an issuer has signed (RFC 7519).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtConfig {
+    /// The exact `iss`.
+    pub issuer: String,
+    /// `aud` must hold one of these; never empty.
+    pub audience: Vec<String>,
+    /// Where the issuer's keys are.
+    pub keys: KeySource,
+    /// How far the clocks may differ.
+    pub skew: Duration,
+}
+
+/// Where a key set (RFC 7517) comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// It is fetched.
+    Url(Url),
+    /// It is read.
+    File(PathBuf),
 }
 
 /// Bounds on everything that grows. Refusals name the setting.
@@ -130,8 +187,10 @@ pub struct Limits {
     pub calls: usize,
     /// Open connections of clients.
     pub connections: usize,
-    /// Open `subscriptions/listen` streams.
+    /// Open `subscriptions/listen` streams, and GET streams of legacy clients.
     pub streams: usize,
+    /// Sessions of legacy clients.
+    pub sessions: usize,
     /// Calls that wait for a slot, all together.
     pub queue: usize,
     /// How long a client may take to send a request's head and body.
@@ -278,6 +337,19 @@ pub struct ToolPolicy {
     pub max_running: Option<usize>,
     /// What a client without Tasks gets.
     pub fallback: Fallback,
+    /// What a question of the tool does to a call that is no task yet.
+    pub ask: AskPolicy,
+    /// How long a question may wait for its answer.
+    pub ask_timeout: Duration,
+}
+
+/// What a question of the tool does to a call that may become a task and is none yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskPolicy {
+    /// It makes the call a task at once.
+    Task,
+    /// The first one is asked in a multi round-trip result, before there is a task.
+    First,
 }
 
 /// When a call becomes a task.
@@ -331,6 +403,16 @@ impl Network {
 }
 
 /// Hides the token.
+/// Never shows what it holds.
+impl fmt::Debug for TokenProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain(..)",
+            Self::Sha256(_) => "Sha256(..)",
+        })
+    }
+}
+
 impl fmt::Debug for NamedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NamedToken").field("name", &self.name).finish_non_exhaustive()
@@ -368,6 +450,8 @@ impl Default for ToolPolicy {
             keep: Some(Duration::from_hours(24)),
             max_running: None,
             fallback: Fallback::Wait,
+            ask: AskPolicy::Task,
+            ask_timeout: Duration::from_hours(24),
         }
     }
 }
@@ -381,6 +465,7 @@ impl Default for Limits {
             calls: 1024,
             connections: 4096,
             streams: 1024,
+            sessions: 1024,
             queue: 1024,
             read_timeout: Duration::from_secs(30),
         }

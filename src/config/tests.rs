@@ -24,7 +24,7 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[listen]\nhttp = \"127.0.0.1\"", &[("listen.http", "the port is missing")]),
     ("[listen]\nhttp = 8080", &[("listen.http", "found a whole number")]),
     ("[listen]\nhtpp = \"127.0.0.1:1\"", &[("listen.htpp", "unknown key; did you mean \"http\"?")]),
-    ("[listen]\nstdio = true", &[("listen.stdio", "not in this version yet")]),
+    ("[listen]\nstdio = true\nhttp = \"127.0.0.1:1\"", &[("listen.stdio", "take one of them out")]),
     ("[admin]\nhttp = \"127.0.0.1:1\"", &[("admin", "not in this version yet")]),
     ("[listen]\npublic_url = \"ftp://h/\"", &[("listen.public_url", "must be http or https")]),
     (
@@ -36,6 +36,8 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
         &[("listen.allowed_origins[0]", "list the ones that you trust"), ("listen.allowed_origins[1]", "an origin")],
     ),
     ("[listen]\nkeep_alive = 15", &[("listen.keep_alive", "write \"15s\"")]),
+    ("[listen]\nsession_idle = 3600", &[("listen.session_idle", "write \"3600s\"")]),
+    ("[limits]\nsessions = 0", &[("limits.sessions", "above 0")]),
     ("[store]\npath = \"\"", &[("store.path", "must not be empty")]),
     (
         "[store]\ndurability = \"disk\"\ncache = \"lots\"\nmax_tasks = 0",
@@ -60,11 +62,12 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ),
     ("[shutdown]\ngrace = \"5 parsecs\"", &[("shutdown.grace", "a duration")]),
     (
-        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask_timeout = \"1h\"\non_lost = \"unknown\"",
+        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask = \"second\"\nask_timeout = 5\non_lost = \"unknown\"",
         &[
             ("defaults.mode", "\"sync\", \"auto\", \"task\""),
             ("defaults.fallback", "not in this version yet"),
-            ("defaults.ask_timeout", "not in this version yet"),
+            ("defaults.ask", "\"task\", \"first\""),
+            ("defaults.ask_timeout", "a duration"),
             ("defaults.on_lost", "not in this version yet"),
         ],
     ),
@@ -263,8 +266,9 @@ fn secrets_come_from_variables_and_files_and_are_never_shown() {
     );
     let environment = Environment::of([("KEY", "Bearer s3cret-env"), ("RAINCHECK_OWNER_BO", "s3cret-bo")]);
     let config = parse(&text, &environment).unwrap();
-    let tokens: Vec<_> = config.owner.tokens.iter().map(|token| (token.name.as_str(), token.token.as_str())).collect();
-    assert_eq!(tokens, [("ann", "s3cret-file"), ("bo", "s3cret-bo")]);
+    let tokens: Vec<_> = config.owner.tokens.iter().map(|token| (token.name.as_str(), token.token.clone())).collect();
+    let plain = |text: &str| TokenProof::Plain(text.to_owned());
+    assert_eq!(tokens, [("ann", plain("s3cret-file")), ("bo", plain("s3cret-bo"))]);
     let Transport::Http { headers, forward, .. } = &config.servers[0].transport else { panic!() };
     assert_eq!(
         (&headers["authorization"], &headers["x-key"]),
@@ -401,6 +405,10 @@ fn the_example_shows_every_key() {
             shown.extend(tokens.flatten().map(|(inner, _)| format!("{name}.{}.{}", key.get_ref(), inner.get_ref())));
             shown.insert(format!("{name}.{}", key.get_ref()));
         }
+        for (key, inner) in value.as_table().into_iter().flatten() {
+            let inner = inner.get_ref().as_table().into_iter().flatten();
+            shown.extend(inner.map(|(inner, _)| format!("{name}.{}.{}", key.get_ref(), inner.get_ref())));
+        }
         shown.insert(name);
     }
     let missing: Vec<_> = reader.asked().difference(&shown).collect();
@@ -428,4 +436,46 @@ fn the_example_shows_the_defaults() {
     }
     assert!(text.contains("[defaults]") && text.contains("read_timeout"));
     assert_eq!(format!("{:?}", read(&text)), format!("{:?}", read(SERVER)));
+}
+
+#[test]
+fn a_token_may_be_listed_by_its_digest() {
+    let digest = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let config = parse(
+        &format!(
+            "[[owner.token]]\nname = \"ann\"\nsha256 = \"{digest}\"\n[[server]]\nname = \"s\"\ncommand = [\"x\"]\n"
+        ),
+        &Environment::default(),
+    )
+    .unwrap();
+    let TokenProof::Sha256(bytes) = &config.owner.tokens[0].token else { panic!() };
+    assert_eq!(data_encoding::HEXLOWER.encode(bytes), digest);
+    for wrong in ["sha256 = \"abc\"".to_owned(), format!("sha256 = \"{digest}\"\ntoken = \"x\""), String::new()] {
+        let text = format!("[[owner.token]]\nname = \"ann\"\n{wrong}\n[[server]]\nname = \"s\"\ncommand = [\"x\"]\n");
+        assert!(parse(&text, &Environment::default()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_issuer_is_complete_or_refused_with_the_path_of_what_is_wrong() {
+    let read = |jwt: &str| {
+        let text = format!("[owner.jwt]\n{jwt}\n[[server]]\nname = \"s\"\ncommand = [\"x\"]\n");
+        parse(&text, &Environment::default()).map(|config| config.owner).map_err(|faults| faults.to_string())
+    };
+    let whole = "issuer = \"https://i/\"\naudience = [\"a\"]\njwks = ";
+    let owner = read(&format!("{whole}\"https://i/keys\"\nskew = \"5s\"")).unwrap();
+    assert!(owner.authenticates());
+    assert_eq!(owner.jwt.unwrap().skew, std::time::Duration::from_secs(5));
+    assert!(read(&format!("{whole}\"http://127.0.0.1:1/keys\"")).is_ok());
+    assert!(read(&format!("{whole}\"keys.json\"")).is_ok());
+    for (wrong, path) in [
+        (String::new(), "owner.jwt.issuer"),
+        (format!("{whole}\"http://i/keys\""), "owner.jwt.jwks"),
+        (format!("{whole}\"keys.json\"\nskew = \"1h\""), "owner.jwt.skew"),
+        ("issuer = \"i\"\naudience = []\njwks = \"k\"".to_owned(), "owner.jwt.audience"),
+        ("issuer = \"\"\naudience = [\"a\"]\njwks = \"k\"".to_owned(), "owner.jwt.issuer"),
+    ] {
+        let faults = read(&wrong).unwrap_err();
+        assert!(faults.contains(path), "{wrong}: {faults}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Who a caller is, and which of its headers may go on to a server.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
@@ -10,16 +11,20 @@ use http::header::{
     ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, StatusCode};
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::jwt::{Unproved, Verifier};
 use super::refusal::Refusal;
-use crate::config::{Network, OwnerConfig, OwnerSource};
+use crate::config::{Network, OwnerConfig, OwnerSource, TokenProof};
+use crate::protocol::headers::PARAM_PREFIX;
 use crate::protocol::{Credentials, Principal};
 
 /// Proves who callers are, as the config says.
 #[derive(Debug)]
 pub(super) struct Identity {
     owner: OwnerConfig,
+    jwt: Option<Arc<Verifier>>,
     /// Whether the listener is bound to this machine only.
     loopback: bool,
     warned_of_jwt: AtomicBool,
@@ -45,26 +50,41 @@ const NOT_PASSED_ON: [HeaderName; 13] = [
 impl Identity {
     /// As the config says. `loopback` is whether the listener is bound to this machine only.
     pub(super) fn new(owner: OwnerConfig, loopback: bool) -> Self {
-        Self { owner, loopback, warned_of_jwt: AtomicBool::new(false) }
+        let jwt = owner.jwt.as_ref().map(|config| Arc::new(Verifier::new(config)));
+        Self { owner, jwt, loopback, warned_of_jwt: AtomicBool::new(false) }
     }
 
     /// Who sent these headers from the address `peer`; 401 or 403 if that is not known or not believed.
-    pub(super) fn of(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Principal, Refusal> {
+    pub(super) async fn of(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Principal, Refusal> {
         match &self.owner.from {
-            OwnerSource::Authorization => self.by_authorization(headers),
+            OwnerSource::Authorization => self.by_authorization(headers).await,
             OwnerSource::Header { name, trusted } => self.by_header(headers, name, trusted, peer),
         }
     }
 
-    fn by_authorization(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
+    /// What checks signed tokens, if the config has it.
+    pub(super) fn verifier(&self) -> Option<Arc<Verifier>> {
+        self.jwt.clone()
+    }
+
+    async fn by_authorization(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let Some(value) = single(headers, &AUTHORIZATION)? else { return self.without_credentials() };
         let bearer = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let bearer = bearer.map(|(_, token)| token.trim());
-        if !self.owner.tokens.is_empty() {
-            let name = bearer.and_then(|token| self.name_of(token));
-            return name
-                .map(Principal::Named)
-                .ok_or_else(|| Refusal::unauthorized("the credentials are not known here"));
+        if let Some(name) = bearer.and_then(|token| self.name_of(token)) {
+            return Ok(Principal::Named(name));
+        }
+        match (&self.jwt, bearer) {
+            (Some(jwt), Some(token)) if !token.is_empty() => {
+                return jwt.verify(token).await.map_err(|unproved| match unproved {
+                    Unproved::Token(why) => Refusal::invalid_token(why),
+                    Unproved::NoKeys(error) => Refusal::no_keys(&error),
+                });
+            }
+            _ if self.owner.authenticates() => {
+                return Err(Refusal::unauthorized("the credentials are not known here"));
+            }
+            _ => {}
         }
         match bearer {
             Some("") => self.without_credentials(),
@@ -96,8 +116,7 @@ impl Identity {
     }
 
     fn without_credentials(&self) -> Result<Principal, Refusal> {
-        let nobody_named = self.owner.tokens.is_empty() && self.owner.from == OwnerSource::Authorization;
-        if self.loopback && nobody_named {
+        if self.loopback && !self.owner.authenticates() {
             return Ok(Principal::Local);
         }
         if self.owner.allow_anonymous {
@@ -110,7 +129,11 @@ impl Identity {
     fn name_of(&self, token: &str) -> Option<Box<str>> {
         let mut found = None;
         for named in &self.owner.tokens {
-            if bool::from(named.token.as_bytes().ct_eq(token.as_bytes())) {
+            let same = match &named.token {
+                TokenProof::Plain(plain) => plain.as_bytes().ct_eq(token.as_bytes()),
+                TokenProof::Sha256(digest) => digest.ct_eq(Sha256::digest(token.as_bytes()).as_slice()),
+            };
+            if bool::from(same) {
                 found = Some(named.name.as_str().into());
             }
         }
@@ -121,12 +144,12 @@ impl Identity {
         if is_jwt(token) && !self.warned_of_jwt.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "a caller's bearer token is a JWT: tasks belong to the token as it is, so they are out of the caller's \
-                 reach once it is refreshed; set owner.from to a header of a trusted gateway to avoid that"
+                 reach once it is refreshed; set [owner.jwt] to have tokens checked and tasks belong to their subject"
             );
         }
     }
 
-    /// What may be passed on of a request's headers. While Raincheck checks tokens of its own, those are for
+    /// What may be passed on of a request's headers, those that mirror arguments of a tool among them. While Raincheck checks tokens of its own, those are for
     /// Raincheck alone.
     pub(super) fn credentials(&self, mut headers: HeaderMap) -> Credentials {
         let listed: Vec<HeaderName> = headers
@@ -141,13 +164,14 @@ impl Identity {
         }
         let of_the_wire = |name: &HeaderName| {
             let name = name.as_str();
-            name.starts_with("mcp-") || name.starts_with("proxy-") || matches!(name, "keep-alive" | "last-event-id")
+            let of_mcp = name.starts_with("mcp-") && !name.starts_with(PARAM_PREFIX);
+            of_mcp || name.starts_with("proxy-") || matches!(name, "keep-alive" | "last-event-id")
         };
         let more: Vec<HeaderName> = headers.keys().filter(|name| of_the_wire(name)).cloned().collect();
         for name in &more {
             headers.remove(name);
         }
-        if !self.owner.tokens.is_empty() {
+        if !self.owner.tokens.is_empty() || self.jwt.is_some() {
             headers.remove(AUTHORIZATION);
         }
         Credentials::new(headers)

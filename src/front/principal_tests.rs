@@ -1,3 +1,5 @@
+use futures_util::FutureExt as _;
+
 use super::*;
 use crate::config::NamedToken;
 
@@ -6,19 +8,19 @@ const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
 fn identity(tokens: bool, allow_anonymous: bool, loopback: bool) -> Identity {
     let tokens = if tokens {
         vec![
-            NamedToken { name: "ann".to_owned(), token: "s3cret".to_owned() },
-            NamedToken { name: "bo".to_owned(), token: "other".to_owned() },
+            NamedToken { name: "ann".to_owned(), token: TokenProof::Plain("s3cret".to_owned()) },
+            NamedToken { name: "bo".to_owned(), token: TokenProof::Sha256(Sha256::digest("other").into()) },
         ]
     } else {
         Vec::new()
     };
-    Identity::new(OwnerConfig { from: OwnerSource::Authorization, tokens, allow_anonymous }, loopback)
+    Identity::new(OwnerConfig { from: OwnerSource::Authorization, tokens, jwt: None, allow_anonymous }, loopback)
 }
 
 fn gateway(allow_anonymous: bool, trusted: &str) -> Identity {
     let trusted = Network { address: trusted.parse().unwrap(), prefix: 8 };
     let from = OwnerSource::Header { name: HeaderName::from_static("x-user"), trusted: vec![trusted] };
-    Identity::new(OwnerConfig { from, tokens: Vec::new(), allow_anonymous }, true)
+    Identity::new(OwnerConfig { from, tokens: Vec::new(), jwt: None, allow_anonymous }, true)
 }
 
 fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
@@ -31,7 +33,7 @@ fn who(identity: &Identity, list: &[(&'static str, &str)]) -> Result<Principal, 
     for (name, value) in list {
         map.append(HeaderName::from_static(name), value.parse().unwrap());
     }
-    identity.of(&map, PEER).map_err(|refusal| refusal.status().as_u16())
+    identity.of(&map, PEER).now_or_never().unwrap().map_err(|refusal| refusal.status().as_u16())
 }
 
 fn credential(text: &str) -> Principal {
@@ -111,7 +113,7 @@ fn what_is_passed_on_has_nothing_of_the_connection_or_of_mcp() {
     let passed = identity(false, false, true).credentials(sent.clone());
     let mut names: Vec<_> = passed.headers().keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
-    assert_eq!(names, ["authorization", "x-tenant"]);
+    assert_eq!(names, ["authorization", "mcp-param-region", "x-tenant"]);
     let passed = identity(true, false, true).credentials(sent);
     assert!(!passed.headers().contains_key(AUTHORIZATION));
 }

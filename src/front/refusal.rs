@@ -48,10 +48,30 @@ impl Refusal {
         Self::rpc(StatusCode::UNAUTHORIZED, error).with(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
-    /// 405: the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
+    /// 401: the token proves nothing (RFC 6750, 3.1); `why` holds no quotes.
+    pub(super) fn invalid_token(why: &'static str) -> Self {
+        let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{why}\"");
+        let refusal = Self::unauthorized(why);
+        match HeaderValue::from_str(&challenge) {
+            Ok(challenge) => refusal.with(WWW_AUTHENTICATE, challenge),
+            Err(_) => refusal,
+        }
+    }
+
+    /// 503: the keys that tokens are checked with cannot be had, so nobody can be let in.
+    pub(super) fn no_keys(why: &dyn std::fmt::Display) -> Self {
+        let message = format!("tokens cannot be checked now, since the issuer's keys cannot be had ({why})");
+        let failure = Failure::new(Reason::Unauthorized, message, Retry::After(std::time::Duration::from_secs(10)));
+        Self::rpc(StatusCode::SERVICE_UNAVAILABLE, RpcError::from(&failure))
+            .with(RETRY_AFTER, HeaderValue::from_static("10"))
+    }
+
+    /// 405: without a session the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
     pub(super) fn method_not_allowed() -> Self {
-        Self::http(StatusCode::METHOD_NOT_ALLOWED, "this endpoint takes POST only: one JSON-RPC message each")
-            .with(ALLOW, HeaderValue::from_static("POST, OPTIONS"))
+        let message = "this endpoint takes POST: one JSON-RPC message each; GET and DELETE are for sessions of older \
+                       revisions and need Mcp-Session-Id";
+        Self::http(StatusCode::METHOD_NOT_ALLOWED, message)
+            .with(ALLOW, HeaderValue::from_static("POST, GET, DELETE, OPTIONS"))
     }
 
     /// Ends the connection, since the rest of the request is not read.
@@ -81,6 +101,13 @@ impl Refusal {
     #[cfg(test)]
     pub(super) fn error(&self) -> &RpcError {
         &self.0.error
+    }
+
+    /// What the answer says where there are no statuses and headers.
+    pub(super) fn into_parts(self) -> (Option<RequestId>, RpcError) {
+        let Content { id, error, .. } = *self.0;
+        tracing::info!(code = error.code(), why = error.message(), "a request was refused");
+        (id, error)
     }
 
     /// The response.

@@ -41,8 +41,24 @@ impl OwnerKey {
             Principal::Anonymous => ("anonymous", ""),
             Principal::Credential(secret) => ("credential", secret.as_ref()),
             Principal::Named(name) => ("named", name.as_ref()),
+            Principal::Subject { issuer, subject } => {
+                // The length keeps an issuer that ends like a subject begins from being another.
+                let length = issuer.len().to_string();
+                let parts = ["subject\0", &length, "\0", issuer, subject].map(str::as_bytes);
+                return Owner { scheme: HMAC_OF_PRINCIPAL, digest: self.digest(&parts) };
+            }
         };
         Owner { scheme: HMAC_OF_PRINCIPAL, digest: self.digest(&[kind.as_bytes(), b"\0", text.as_bytes()]) }
+    }
+
+    /// A seal on `parts` that only the holder of the key can make; `purpose` keeps seals of different kinds apart.
+    pub fn seal(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
+        let lengths: Vec<[u8; 8]> = parts.iter().map(|part| (part.len() as u64).to_be_bytes()).collect();
+        let mut whole: Vec<&[u8]> = vec![b"seal\0", purpose.as_bytes(), b"\0"];
+        for (length, part) in lengths.iter().zip(parts) {
+            whole.extend([length.as_slice(), *part]);
+        }
+        self.digest(&whole)
     }
 
     /// A keyed digest of `parts`.
@@ -106,12 +122,29 @@ mod tests {
             Principal::Credential("ann".into()),
             Principal::Named("ann".into()),
             Principal::Named("bo".into()),
+            Principal::Subject { issuer: "https://a".into(), subject: "ann".into() },
+            Principal::Subject { issuer: "https://aa".into(), subject: "nn".into() },
+            Principal::Subject { issuer: "https://b".into(), subject: "ann".into() },
         ];
         for (at, one) in principals.iter().enumerate() {
             for (other_at, other) in principals.iter().enumerate() {
                 assert_eq!(key.owner(one) == key.owner(other), at == other_at, "{one:?} {other:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_seal_depends_on_the_key_the_purpose_and_where_each_part_ends() {
+        let key = OwnerKey::from_bytes([7; 32]);
+        let seal = key.seal("a", &[b"bc", b"d"]);
+        assert_eq!(key.seal("a", &[b"bc", b"d"]), seal);
+        let others = [
+            key.seal("a", &[b"b", b"cd"]),
+            key.seal("ab", &[b"c", b"d"]),
+            key.seal("a", &[b"bc"]),
+            OwnerKey::from_bytes([8; 32]).seal("a", &[b"bc", b"d"]),
+        ];
+        assert!(others.iter().all(|other| *other != seal));
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use crate::protocol::error::code;
 use crate::protocol::reshape;
 use crate::protocol::{Call, Failure, Json, Method, Outcome, Reason, Retry, Rope, RpcError, TaskSupport};
-use crate::runner::Runner;
-use crate::runner::view;
+use crate::runner::{Responses, Runner, view};
 use crate::store::{ChangeError, Committed, Ending, ReadError};
 use crate::task::{Cause, State, Task, TaskId};
 
@@ -28,7 +27,7 @@ pub(super) async fn answer(runner: &Runner, call: &Call) -> Outcome {
         Err(error) => return unreadable(&error),
     };
     match call.method {
-        Method::UpdateTask => update(call),
+        Method::UpdateTask => update(runner, call, &task).await,
         Method::CancelTask => cancel(runner, &task).await,
         _ => get(runner, &task).await,
     }
@@ -53,7 +52,9 @@ async fn get(runner: &Runner, task: &Committed<Task>) -> Outcome {
             Err(error) => return unreadable(&error),
         },
         State::Failed { cause: Cause::Ours(failure) } => view::Outcome::Error(RpcError::from(failure).raw().clone()),
-        State::Queued | State::Running { .. } | State::Cancelled => view::Outcome::Nothing,
+        State::Queued | State::Running { .. } | State::InputRequired { .. } | State::Cancelled => {
+            view::Outcome::Nothing
+        }
     };
     Outcome::Shaped(view::detailed(task, None, outcome, now))
 }
@@ -71,15 +72,21 @@ fn server_error(error: Json) -> Json {
     }
 }
 
-/// Nothing is outstanding as long as no server is offered a way to ask; keys that are not outstanding are ignored
-/// (SEP-2663, task update requests).
-fn update(call: &Call) -> Outcome {
-    match call.params.raw().member("inputResponses") {
-        Some(responses) if responses.is_object() => Outcome::Shaped(view::acknowledged()),
-        _ => Outcome::Error(RpcError::new(
-            code::INVALID_PARAMS,
-            "Invalid params: tasks/update needs params.inputResponses, an object",
-        )),
+/// Acknowledged once every question that is answered is durably out of the record and its answer on its way.
+async fn update(runner: &Runner, call: &Call, task: &Committed<Task>) -> Outcome {
+    let responses = match Responses::read(call.params.raw()) {
+        Ok(Some(responses)) => responses,
+        Ok(None) => {
+            return Outcome::Error(RpcError::new(
+                code::INVALID_PARAMS,
+                "Invalid params: tasks/update needs params.inputResponses, an object",
+            ));
+        }
+        Err(error) => return Outcome::Error(error),
+    };
+    match runner.answer(task, responses).await {
+        Ok(()) => Outcome::Shaped(view::acknowledged()),
+        Err(failure) => Outcome::Failed(failure),
     }
 }
 

@@ -119,4 +119,4 @@ mod service;
 
 pub use http::{HttpAdapter, HttpLimits};
 pub use layer::TasksLayer;
-pub use service::TasksService;
+pub use service::{TasksService, discover};

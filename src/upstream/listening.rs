@@ -29,7 +29,10 @@ mod tests {
         let of = |text: &str| unwrap(&Json::parse(Bytes::from(text.to_owned())).unwrap());
         let cases = [
             (r#"{"uri":"a:b","_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#, Some(("7", r#"{"uri":"a:b"}"#))),
-            (r#"{"_meta":{"x":1e2,"io.modelcontextprotocol/subscriptionId":"s"}}"#, Some(("\"s\"", r#"{"_meta":{"x":1e2}}"#))),
+            (
+                r#"{"_meta":{"x":1e2,"io.modelcontextprotocol/subscriptionId":"s"}}"#,
+                Some(("\"s\"", r#"{"_meta":{"x":1e2}}"#)),
+            ),
             (r#"{"_meta":{"x":1}}"#, None),
             ("{}", None),
         ];

@@ -33,6 +33,7 @@ use self::questions::Askers;
 use self::stdio::StdioUpstream;
 
 pub use self::stdio::{GuardProgram, guard};
+pub(crate) use self::stdio::{lines, scan};
 
 /// One server behind the proxy. Clones share its sessions.
 #[derive(Clone, Debug)]

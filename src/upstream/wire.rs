@@ -129,7 +129,8 @@ fn meta(params: &Params, era: ServerEra, says: &Says<'_>) -> Option<Rope> {
     if let Some(meta) = params.meta()
         && let Ok(members) = meta.members()
     {
-        let passes = |name: &str| !OWN_META.contains(&name) || (era == ServerEra::Modern && name == meta_key::LOG_LEVEL);
+        let passes =
+            |name: &str| !OWN_META.contains(&name) || (era == ServerEra::Modern && name == meta_key::LOG_LEVEL);
         for (name, raw) in members.iter().filter(|(name, _)| passes(name)) {
             writer.raw(name, &Json::of(meta.bytes(), raw));
             any = true;

@@ -121,13 +121,13 @@ async fn a_client_that_asks_nothing_is_let_go() {
 }
 
 #[tokio::test]
-async fn only_post_is_taken_and_other_paths_name_the_endpoints() {
+async fn without_a_session_only_post_is_taken_and_other_paths_name_the_endpoints() {
     let mut setup = Setup::new();
     setup.names = vec!["ann", "bo"];
     let server = setup.start_answering(|_| Reply::ready(result("{}"))).await;
     let mut client = server.connect().await;
     for method in ["GET", "DELETE", "PUT", "PATCH"] {
-        let more = "mcp-session-id: 1\r\naccept: text/event-stream\r\n";
+        let more = "accept: text/event-stream\r\n";
         client.send(format!("{method} /bo/mcp HTTP/1.1\r\nhost: localhost\r\n{more}\r\n")).await;
         let (head, body) = client.response().await;
         assert_eq!((head.status, code(&body)), (405, -32600), "{method}");
@@ -195,7 +195,8 @@ async fn a_page_that_rebinds_a_name_is_refused_before_anything_else() {
 #[tokio::test]
 async fn a_preflight_needs_no_credentials_and_errors_can_be_read_by_the_page() {
     let mut setup = Setup::new();
-    setup.owner.tokens = vec![NamedToken { name: "ann".to_owned(), token: "secret".to_owned() }];
+    setup.owner.tokens =
+        vec![NamedToken { name: "ann".to_owned(), token: raincheck::config::TokenProof::Plain("secret".to_owned()) }];
     setup.listen.allowed_origins = vec!["https://app.example".to_owned()];
     let server = setup.start().await;
     let mut client = server.connect().await;
@@ -278,16 +279,31 @@ async fn the_header_of_a_gateway_is_believed_from_it_only() {
 }
 
 #[tokio::test]
-async fn a_legacy_client_gets_an_error_that_says_what_to_do() {
-    let mut server = Setup::new().start().await;
+async fn a_signed_token_that_proves_nothing_is_told_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, r#"{"keys":[]}"#).unwrap();
+    let mut setup = Setup::new();
+    setup.owner.jwt = Some(raincheck::config::JwtConfig {
+        issuer: "https://issuer/".to_owned(),
+        audience: vec!["raincheck".to_owned()],
+        keys: raincheck::config::KeySource::File(keys),
+        skew: Duration::from_mins(1),
+    });
+    let mut server = setup.start().await;
+    let (text, headers) = call("7", "add", "");
     let mut client = server.connect().await;
-    let text = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
-    client.post(text, "").await;
-    let (head, body) = client.response().await;
-    assert_eq!((head.status, code(&body)), (400, -32022));
-    assert!(body.contains("2026-07-28") && body.contains("Switch the client"), "{body}");
-    client.post(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, "mcp-protocol-version: 2025-11-25\r\n").await;
-    let (head, body) = client.response().await;
-    assert_eq!((head.status, code(&body)), (400, -32602));
+    for (authorization, challenge) in [
+        ("", "Bearer"),
+        ("authorization: Basic dTpw\r\n", "Bearer"),
+        (
+            "authorization: Bearer abc\r\n",
+            "Bearer error=\"invalid_token\", error_description=\"the token is no signed JWT\"",
+        ),
+    ] {
+        client.send(post(&text, &format!("{headers}{authorization}"))).await;
+        let (head, _) = client.response().await;
+        assert_eq!((head.status, head.get("www-authenticate")), (401, Some(challenge)));
+    }
     assert!(server.is_untouched());
 }

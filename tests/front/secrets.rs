@@ -89,7 +89,10 @@ async fn only_what_this_very_request_declares_counts() {
 #[tokio::test]
 async fn a_token_that_raincheck_checks_is_not_passed_on() {
     let mut setup = Setup::new();
-    setup.owner.tokens = vec![raincheck::config::NamedToken { name: "ann".to_owned(), token: "secret".to_owned() }];
+    setup.owner.tokens = vec![raincheck::config::NamedToken {
+        name: "ann".to_owned(),
+        token: raincheck::config::TokenProof::Plain("secret".to_owned()),
+    }];
     let mut server = setup.start().await;
     let mut client = server.connect().await;
     let (text, headers) = call("1", "add", "");

@@ -21,7 +21,11 @@ impl Leg for Connection {
 }
 
 /// Makes a call.
-pub(in crate::upstream) async fn on_connection(connection: &Connection, call: &Call, mut sender: ReplySender) -> Handed {
+pub(in crate::upstream) async fn on_connection(
+    connection: &Connection,
+    call: &Call,
+    mut sender: ReplySender,
+) -> Handed {
     let setup = connection.setup();
     let (server, manners) = (&setup.config.name, Manners::of(&setup.config));
     let outcome = match (connection.era(), &call.caller.session, connection.needs()) {

@@ -11,9 +11,7 @@ use super::watch::Watch;
 use super::{Leg, Manners, left, malformed, modern_task, relay, unknown};
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{
-    Call, Json, Method, Outcome, Params, ReplySender, RpcError, TASKS_EXTENSION, TaskSupport,
-};
+use crate::protocol::{Call, Json, Method, Outcome, Params, ReplySender, RpcError, TASKS_EXTENSION, TaskSupport};
 
 /// What a result of a modern server is.
 enum Kind {

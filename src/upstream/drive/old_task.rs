@@ -4,10 +4,10 @@
 use super::state::{State, Status};
 use super::watch::{Polled, Wake, Watch};
 use super::{Leg, Manners, Needs, left, relay, unknown};
-use crate::upstream::outcome::never_sent;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Call, Event, Method, Outcome, ReplySender, RpcError, TaskSupport, meta_key};
+use crate::upstream::outcome::never_sent;
 
 /// Calls a tool of a server that can run calls as tasks, to its outcome.
 pub(in crate::upstream) async fn call<L: Leg>(

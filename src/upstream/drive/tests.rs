@@ -9,9 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::protocol::error::code;
-use crate::protocol::{
-    Answer, Caller, Credentials, Json, Method, Params, Principal, RpcError, TaskSupport,
-};
+use crate::protocol::{Answer, Caller, Credentials, Json, Method, Params, Principal, RpcError, TaskSupport};
 
 /// A leg whose requests come out at the other end, with the way to answer them.
 #[derive(Debug)]
@@ -136,7 +134,8 @@ async fn rounds_of_questions_are_put_to_the_caller_and_answered_by_retries() {
     two.answer(Answer::Result(json(r#"{"model":"m", "n":1e2}"#)));
     one.answer(Answer::Result(json(r#"{"action":"accept"}"#)));
     let (again, sender) = server.take("tools/call").await;
-    let expected = r#""inputResponses":{"who":{"action":"accept"},"what":{"model":"m", "n":1e2}},"requestState":"s-1"}"#;
+    let expected =
+        r#""inputResponses":{"who":{"action":"accept"},"what":{"model":"m", "n":1e2}},"requestState":"s-1"}"#;
     assert!(again.params.raw().as_str().ends_with(expected), "{}", again.params.raw().as_str());
     assert_eq!(params(&again)["arguments"], params(&call_of(&Method::CallTool, ABLE))["arguments"]);
     // A round without questions, then one without a state.
@@ -214,7 +213,9 @@ async fn the_extension_is_declared_only_to_a_server_that_demands_it_and_its_task
     let began = Instant::now();
     sender.done(Outcome::Result(json(CREATED)));
     for message in ["half", "half", "nearly"] {
-        let seen = server.answer("tasks/get", &stands("working", &format!(r#","statusMessage":"{message}","pollIntervalMs":500"#))).await;
+        let seen = server
+            .answer("tasks/get", &stands("working", &format!(r#","statusMessage":"{message}","pollIntervalMs":500"#)))
+            .await;
         assert_eq!(seen, serde_json::json!({ "taskId": "theirs" }));
     }
     assert_eq!(began.elapsed(), Duration::from_millis(1500));
@@ -408,7 +409,10 @@ async fn a_plain_call_that_is_refused_for_want_of_a_task_is_made_one_and_otherwi
             let Outcome::Error(error) = reply.outcome().await else { panic!() };
             assert_eq!(error.message(), "Task augmentation required");
         } else {
-            sender.done(Outcome::Result(json(&format!(r#"{{"task":{}}}"#, old("cancelled", r#","statusMessage":"no""#)))));
+            sender.done(Outcome::Result(json(&format!(
+                r#"{{"task":{}}}"#,
+                old("cancelled", r#","statusMessage":"no""#)
+            ))));
             assert!(failure(reply).await.message.contains("cancelled its task: no"));
         }
     }

@@ -188,11 +188,18 @@ impl Endpoint {
     }
 }
 
-/// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata).
+/// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata). Those that mirror arguments
+/// are passed on as they came: whoever let the call in has compared them with the body.
 pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
     mirror_method(map, &call.method);
     if let Some(name) = call.params.name() {
         map.insert(headers::NAME, headers::encode(name));
+    }
+    if call.method == Method::CallTool {
+        let given = call.caller.credentials.headers().iter();
+        for (name, value) in given.filter(|(name, _)| name.as_str().starts_with(headers::PARAM_PREFIX)) {
+            map.append(name, value.clone());
+        }
     }
 }
 
@@ -204,7 +211,7 @@ pub(super) fn mirror_method(map: &mut HeaderMap, method: &Method) {
 
 fn may_be_forwarded(name: &HeaderName) -> bool {
     let name = name.as_str();
-    !NEVER_FORWARDED.contains(&name) && !name.starts_with("proxy-")
+    !NEVER_FORWARDED.contains(&name) && !name.starts_with("proxy-") && !name.starts_with(headers::PARAM_PREFIX)
 }
 
 /// User and password of an address, as a header.
@@ -293,6 +300,27 @@ mod tests {
                 ("x-fixed", "1"),
             ]
         );
+    }
+
+    #[test]
+    fn a_call_of_a_tool_is_mirrored_with_the_headers_of_its_arguments() {
+        let mirrored = |method: Method| {
+            let mut given = HeaderMap::new();
+            given.insert("mcp-param-region", HeaderValue::from_static("eu"));
+            given.insert("x-other", HeaderValue::from_static("1"));
+            let raw = crate::protocol::Json::parse(bytes::Bytes::from_static(br#"{"name":"query"}"#)).unwrap();
+            let params = crate::protocol::Params::read(&method, Some(raw)).unwrap();
+            let principal = crate::protocol::Principal::Local;
+            let caller = crate::protocol::Caller::of_modern(&params, principal, Credentials::new(given));
+            let call = Call { method, params, caller, arrived: tokio::time::Instant::now() };
+            let mut headers = HeaderMap::new();
+            mirror(&mut headers, &call);
+            let mut names: Vec<_> = headers.keys().map(|name| name.as_str().to_owned()).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(mirrored(Method::CallTool), ["mcp-method", "mcp-name", "mcp-param-region", "mcp-protocol-version"]);
+        assert_eq!(mirrored(Method::GetPrompt), ["mcp-method", "mcp-name", "mcp-protocol-version"]);
     }
 
     #[test]

@@ -19,8 +19,8 @@ use super::ids::{self, Named};
 use super::session::HttpSession;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Call, Event, Failure, Json, Message, Method, Notification, Outcome, Progress, Rope};
-use crate::upstream::{listening, outcome};
 use crate::upstream::questions::{Origin, Request};
+use crate::upstream::{listening, outcome};
 
 /// One request, until it has its outcome.
 pub(super) struct Exchange<'a> {

@@ -1,8 +1,8 @@
 //! One connection on which messages go both ways: calls multiplexed over the two streams of a child process, or over
 //! the event stream and the POSTs of HTTP+SSE.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -348,7 +348,7 @@ impl Connection {
         match scan.addressee() {
             Addressee::Call(id) if scan.is_rpc() => self.0.pending.answer(Some(&id), broken()),
             Addressee::Unnamed => self.0.pending.answer(None, broken()),
-            Addressee::Call(_) | Addressee::Us | Addressee::Nobody => self.count_noise(),
+            Addressee::Call(_) | Addressee::Us(_) | Addressee::Nobody => self.count_noise(),
         }
     }
 
@@ -359,7 +359,7 @@ impl Connection {
         match addressee {
             Addressee::Call(id) => self.0.pending.answer(Some(&id), Outcome::Failed(failure)),
             Addressee::Unnamed => self.0.pending.fail_oldest(failure),
-            Addressee::Us => {}
+            Addressee::Us(_) => {}
             Addressee::Nobody => self.count_noise(),
         }
     }

@@ -8,7 +8,7 @@ use super::scan::{Addressee, Scan};
 
 /// Reads lines of bounded length.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     reader: R,
     buffer: BytesMut,
     /// How much of the buffer was searched for the end of the line.
@@ -40,7 +40,7 @@ enum Told {
 
 /// What comes out of the stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Line {
+pub(crate) enum Line {
     /// A line, without its end.
     Whole(Bytes),
     /// A line that was too long, and whom it was for as far as that can be told.
@@ -72,12 +72,12 @@ impl<R: AsyncRead + Unpin + Send + 'static> Inbound for Lines<R> {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Lines of up to `limit` bytes.
-    pub(super) fn new(reader: R, limit: usize) -> Self {
+    pub(crate) fn new(reader: R, limit: usize) -> Self {
         Self { reader, buffer: BytesMut::new(), searched: 0, limit, state: State::Keeping }
     }
 
     /// The next line. An error of the stream reads as its end. Cancel safe.
-    pub(super) async fn next(&mut self) -> Line {
+    pub(crate) async fn next(&mut self) -> Line {
         loop {
             let step = match &self.state {
                 State::Keeping => self.keep(),
@@ -132,7 +132,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.buffer = BytesMut::new();
         }
         let addressee = if end.is_some() { scan.addressee() } else { scan.likely_addressee() };
-        let named = matches!(addressee, Addressee::Call(_));
+        let named = matches!(addressee, Addressee::Call(_) | Addressee::Us(Some(_)));
         let tell = match told {
             Told::Nothing => named || end.is_some() || *skipped / SEARCHED > self.limit,
             // The id has come after all.

@@ -4,10 +4,10 @@ mod backoff;
 pub(super) mod connection;
 pub mod guard;
 mod launch;
-pub(super) mod lines;
+pub(crate) mod lines;
 pub(super) mod pipes;
 mod process;
-mod scan;
+pub(crate) mod scan;
 mod spawn;
 mod stderr;
 

@@ -1,28 +1,25 @@
 //! The composition root: config in, a running proxy out.
 
+mod stack;
+mod stdio;
+mod stores;
+
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
-use tower_layer::Layer;
 
-use crate::clock::{SharedClock, SystemClock};
+use self::stack::{LAST_WORDS, Stack};
 use crate::config::Config;
 use crate::front::{Front, Mount};
 use crate::jobs::Jobs;
-use crate::policy::Policies;
-use crate::protocol::{Failure, Reason, Retry};
-use crate::runner::{Bounds, Runner};
-use crate::store::{Committed, Ending, OpenError, Opened, Store};
-use crate::task::{State, Task};
-use crate::tasks::TasksLayer;
+use crate::store::OpenError;
 use crate::upstream::Upstream;
+
+pub use self::stdio::{Host, run_stdio};
 
 /// Why the proxy does not start, or stopped by itself.
 #[derive(Debug)]
@@ -41,12 +38,6 @@ pub enum AppError {
     Serve(io::Error),
 }
 
-/// How long what is left gets when the grace time is over: to be told, and recorded.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// Lost tasks that are settled at the same time: enough for one group commit, few enough for the store's queue.
-const AT_ONCE: usize = 64;
-
 /// Runs a proxy until `shutdown` resolves, then stops it gracefully. `ready` is called with the
 /// address once clients can come.
 pub async fn run(
@@ -58,22 +49,13 @@ pub async fn run(
     let listener = TcpListener::bind(config.listen.http).await.map_err(bind_error)?;
     let address = listener.local_addr().map_err(bind_error)?;
 
-    let [fronts, runs, upstreams, stores] = [Jobs::new(), Jobs::new(), Jobs::new(), Jobs::new()];
-    let clock: SharedClock = Arc::new(SystemClock);
-    let Opened { store, left_open } = Store::open(&config.store, clock, &stores).map_err(AppError::Store)?;
-    settle_lost(&store, left_open).await;
-
-    let bounds = Bounds { running: config.limits.calls, waiting: config.limits.queue };
-    let runner = Runner::new(store.clone(), runs.clone(), bounds);
+    let [fronts, upstreams] = [Jobs::new(), Jobs::new()];
+    let stack = Stack::new(stack::open(&config.store).map_err(AppError::Store)?, &config).await;
     let mut servers = Vec::new();
     let mut mounts = Vec::new();
     for server in &config.servers {
         let upstream = Upstream::new(Arc::new(server.clone()), &config.limits, &upstreams);
-        let policies = Policies::for_server(&server.name, &config.defaults, &config.tools);
-        // Tasks stand right in front of the server: what they run is one call to it.
-        let service =
-            TasksLayer::new(runner.clone(), &server.name, policies).for_server(server).layer(upstream.clone());
-        mounts.push(Mount { name: server.name.clone(), service });
+        mounts.push(Mount { name: server.name.clone(), service: stack.service(&config, server, upstream.clone()) });
         servers.push(upstream);
     }
     let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts);
@@ -84,12 +66,7 @@ pub async fn run(
     let stopping = async {
         shutdown.await;
         fronts.stop();
-        runner.drain();
-        if timeout(grace, runner.idle()).await.is_err() {
-            tracing::warn!(runs = runs.running(), "the grace time is over; open runs are recorded as lost");
-        }
-        runs.stop();
-        let _ = timeout(LAST_WORDS, runner.idle()).await;
+        stack.drain(tokio::time::sleep(grace)).await;
     };
     ready(address);
     let (served, ()) = {
@@ -109,37 +86,13 @@ pub async fn run(
             },
         }
     };
-    runner.drain();
-    runs.stop();
+    stack.halt();
     for server in servers {
         server.close().await;
     }
     upstreams.stop();
-    store.close().await;
-    stores.stop();
+    stack.close().await;
     served.map_err(AppError::Serve)
-}
-
-/// Ends the tasks that an earlier process left open: nothing runs for them any more.
-async fn settle_lost(store: &Store, left_open: Vec<Committed<Task>>) {
-    if left_open.is_empty() {
-        return;
-    }
-    tracing::warn!(tasks = left_open.len(), "tasks were open when the last process ended; they are settled as lost");
-    let settle = |task: Committed<Task>| async move {
-        let failure = match task.state {
-            State::Queued => Failure::new(
-                Reason::NotStarted,
-                "Raincheck was restarted before the call was sent; nothing was run, call the tool again",
-                Retry::Yes,
-            ),
-            _ => Failure::outcome_unknown("Raincheck was restarted during the run"),
-        };
-        if let Err(error) = store.settle(&task.id, Ending::Failed(failure)).await {
-            tracing::error!(task = ?task.id, %error, "a lost task could not be settled");
-        }
-    };
-    stream::iter(left_open).for_each_concurrent(AT_ONCE, settle).await;
 }
 
 impl AppError {

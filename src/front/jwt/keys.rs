@@ -1,0 +1,187 @@
+//! The issuer's keys: fetched when they are first needed, fetched again when they are old or do not have what a
+//! token names, kept while the issuer cannot be reached.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
+use jsonwebtoken::{AlgorithmFamily, DecodingKey, Header};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::fetch::{FetchError, Fetcher};
+use crate::config::KeySource;
+
+/// The keys of one issuer.
+pub(super) struct Keys {
+    fetcher: Fetcher,
+    current: RwLock<Option<Arc<KeySet>>>,
+    /// Held by whoever fetches, so that a crowd of callers asks the issuer once.
+    turn: Mutex<Turn>,
+}
+
+/// How the last attempt went.
+#[derive(Debug, Default)]
+struct Turn {
+    last_attempt: Option<Instant>,
+    last_error: Option<FetchError>,
+    generation: u64,
+}
+
+/// A key set that was fetched.
+pub(super) struct KeySet {
+    keys: Vec<Key>,
+    fetched: Instant,
+    /// Changes when the keys do.
+    generation: u64,
+}
+
+struct Key {
+    id: Option<String>,
+    algorithm: Option<String>,
+    public: DecodingKey,
+    /// The key as it was written, to see whether it has changed.
+    written: String,
+}
+
+/// What a key set has for a token.
+pub(super) enum Lookup {
+    /// These keys may have signed it.
+    Found(Vec<DecodingKey>),
+    /// None of its keys.
+    Unknown,
+}
+
+/// Keys older than this are fetched again before they are used.
+const FRESH: Duration = Duration::from_mins(10);
+/// For how long keys are used while the issuer cannot be reached.
+const STALE: Duration = Duration::from_hours(24);
+/// The least time between two fetches: tokens with made-up key ids must not become a load on the issuer.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Keys of a set that are tried for a token that names none.
+const TRIED: usize = 8;
+/// Keys of a set that are looked at.
+const MOST: usize = 100;
+
+impl Keys {
+    /// No keys yet.
+    pub(super) fn new(source: KeySource) -> Self {
+        Self { fetcher: Fetcher::new(source), current: RwLock::new(None), turn: Mutex::new(Turn::default()) }
+    }
+
+    /// The keys, fetched first if there are none or they are old.
+    pub(super) async fn get(&self) -> Result<Arc<KeySet>, FetchError> {
+        match self.current() {
+            Some(keys) if keys.fetched.elapsed() < FRESH => Ok(keys),
+            _ => self.fetch(Instant::now()).await,
+        }
+    }
+
+    /// The keys, fetched again since `seen` did not have what was looked for; the same ones if that was just done.
+    pub(super) async fn renewed(&self, seen: &Arc<KeySet>) -> Result<Arc<KeySet>, FetchError> {
+        match self.current() {
+            Some(keys) if !Arc::ptr_eq(&keys, seen) => Ok(keys),
+            _ => self.fetch(Instant::now()).await,
+        }
+    }
+
+    /// Fetches, unless somebody else has since `asked`, or it was tried too short a time ago.
+    async fn fetch(&self, asked: Instant) -> Result<Arc<KeySet>, FetchError> {
+        let mut turn = self.turn.lock().await;
+        let current = self.current();
+        if let Some(keys) = &current
+            && keys.fetched >= asked
+        {
+            return Ok(Arc::clone(keys));
+        }
+        if let Some(last) = turn.last_attempt
+            && last.elapsed() < PAUSE
+        {
+            return usable(current).ok_or_else(|| turn.last_error.clone().unwrap_or(FetchError::TooSoon));
+        }
+        turn.last_attempt = Some(Instant::now());
+        match self.fetcher.fetch().await {
+            Ok(set) => {
+                turn.last_error = None;
+                let keys: Vec<Key> = set.keys.iter().take(MOST).filter_map(Key::read).collect();
+                if keys.is_empty() {
+                    tracing::warn!("the key set of owner.jwt.jwks holds no key that can be used");
+                }
+                let same = current.as_ref().is_some_and(|current| current.keys == keys);
+                turn.generation += u64::from(!same);
+                let keys = Arc::new(KeySet { keys, fetched: Instant::now(), generation: turn.generation });
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&keys));
+                Ok(keys)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the keys of owner.jwt.jwks could not be fetched");
+                turn.last_error = Some(error.clone());
+                usable(current).ok_or(error)
+            }
+        }
+    }
+
+    fn current(&self) -> Option<Arc<KeySet>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Keys that are not too old to be used.
+fn usable(keys: Option<Arc<KeySet>>) -> Option<Arc<KeySet>> {
+    keys.filter(|keys| keys.fetched.elapsed() < STALE)
+}
+
+impl KeySet {
+    /// Changes when the keys do.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The keys that may have signed a token with this header.
+    pub(super) fn find(&self, header: &Header) -> Lookup {
+        let family = header.alg.family();
+        let spelled = format!("{:?}", header.alg);
+        let fits = |key: &&Key| {
+            key.public.family() == family && key.algorithm.as_ref().is_none_or(|algorithm| *algorithm == spelled)
+        };
+        let found: Vec<DecodingKey> = match &header.kid {
+            Some(id) => self.keys.iter().filter(|key| key.id.as_ref() == Some(id)).filter(fits).collect::<Vec<_>>(),
+            None => self.keys.iter().filter(fits).take(TRIED).collect(),
+        }
+        .into_iter()
+        .map(|key| key.public.clone())
+        .collect();
+        if found.is_empty() { Lookup::Unknown } else { Lookup::Found(found) }
+    }
+}
+
+impl Key {
+    /// A key that can check signatures; `None` for all else in a set.
+    fn read(jwk: &Jwk) -> Option<Self> {
+        let common = &jwk.common;
+        if !matches!(common.public_key_use, None | Some(PublicKeyUse::Signature)) {
+            return None;
+        }
+        let key = DecodingKey::from_jwk(jwk).ok()?;
+        // A shared secret has no place in a public set.
+        if key.family() == AlgorithmFamily::Hmac {
+            return None;
+        }
+        let algorithm = common.key_algorithm.map(|algorithm| algorithm.to_string());
+        let written = serde_json::to_string(&jwk.algorithm).ok()?;
+        Some(Self { id: common.key_id.clone(), algorithm, public: key, written })
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.algorithm == other.algorithm && self.written == other.written
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("fetcher", &self.fetcher).finish_non_exhaustive()
+    }
+}
