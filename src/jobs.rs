@@ -2,19 +2,42 @@
 //!
 //! `tokio::spawn` appears here and nowhere else.
 
+use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// The jobs of one owner. Clones share the same set.
 #[derive(Clone, Debug, Default)]
 pub struct Jobs {
     tracker: TaskTracker,
     stop: CancellationToken,
+    drive: Drive,
+}
+
+/// Who drives the jobs that somebody waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Drive {
+    /// The runtime.
+    #[default]
+    Background,
+    /// Whoever waits.
+    Waiter,
+}
+
+/// A job that its holder polls until it sends it to the background. It counts as running all the while, and ends when
+/// it is dropped.
+pub struct HeldJob {
+    job: BoxFuture<'static, ()>,
+    token: TaskTrackerToken,
 }
 
 impl Jobs {
@@ -26,7 +49,14 @@ impl Jobs {
     /// A set whose jobs are told to stop together with this set's, but can be waited for alone.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { tracker: TaskTracker::new(), stop: self.stop.child_token() }
+        Self { tracker: TaskTracker::new(), stop: self.stop.child_token(), drive: self.drive }
+    }
+
+    /// The same set, for users of which each polls what it waits for until it has it, drops it, or sends it to the
+    /// background: a job of its own for each short call costs more than the call.
+    #[must_use]
+    pub fn driven_by_waiters(self) -> Self {
+        Self { drive: Drive::Waiter, ..self }
     }
 
     /// Runs `job` in the background. A panic in it is logged under `name` and ends only that job.
@@ -34,11 +64,21 @@ impl Jobs {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.tracker.spawn(async move {
-            if AssertUnwindSafe(job).catch_unwind().await.is_err() {
-                tracing::error!(job = name, "a job panicked; its caller was told, the rest goes on");
+        self.tracker.spawn(guarded(name, job))
+    }
+
+    /// Runs `job` in the background, or gives it back if whoever waits for it is to drive it.
+    pub fn hold<F>(&self, name: &'static str, job: F) -> Option<HeldJob>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match self.drive {
+            Drive::Background => {
+                self.spawn(name, job);
+                None
             }
-        })
+            Drive::Waiter => Some(HeldJob { job: Box::pin(guarded(name, job)), token: self.tracker.token() }),
+        }
     }
 
     /// Tells every job that asks [`Jobs::stopping`] to end.
@@ -66,4 +106,36 @@ impl Jobs {
     pub fn running(&self) -> usize {
         self.tracker.len()
     }
+}
+
+impl HeldJob {
+    /// Gets on with it. Not to be polled after its end.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.job.as_mut().poll(context)
+    }
+
+    /// Goes on in the background. Where no runtime is left to run it, it ends.
+    pub fn send_to_background(self) {
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                self.job.await;
+                drop(self.token);
+            });
+        }
+    }
+}
+
+impl fmt::Debug for HeldJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldJob").finish_non_exhaustive()
+    }
+}
+
+/// A panic in a job ends only that job.
+fn guarded(name: &'static str, job: impl Future<Output = ()>) -> impl Future<Output = ()> {
+    AssertUnwindSafe(job).catch_unwind().map(move |ended| {
+        if ended.is_err() {
+            tracing::error!(job = name, "a job panicked; its caller was told, the rest goes on");
+        }
+    })
 }

@@ -10,6 +10,7 @@ use tower_layer::Layer;
 use crate::clock::{SharedClock, SystemClock};
 use crate::config::{Config, ServerConfig, StoreConfig};
 use crate::jobs::Jobs;
+use crate::lists::{Lists, ListsLayer};
 use crate::policy::Policies;
 use crate::protocol::{Failure, Reason, Retry};
 use crate::runner::{Bounds, Runner};
@@ -25,6 +26,8 @@ pub(super) struct Stack {
     runner: Runner,
     runs: Jobs,
     stores: Jobs,
+    /// Lists that are waited for.
+    lists: Jobs,
 }
 
 /// A store that was opened, and the tasks that nobody runs any more.
@@ -44,20 +47,26 @@ pub(super) fn open(config: &StoreConfig) -> Result<Fresh, OpenError> {
 }
 
 impl Stack {
-    /// A runner on a store that was just opened. Tasks that the last process left open are settled first.
-    pub(super) async fn new((opened, stores): Fresh, config: &Config) -> Self {
+    /// A runner on a store that was just opened, whose runs are among `runs`. Tasks that the last process left open are settled first.
+    pub(super) async fn new((opened, stores): Fresh, config: &Config, runs: Jobs) -> Self {
         let Opened { store, left_open } = opened;
         settle_lost(&store, left_open).await;
-        let runs = Jobs::new();
         let bounds = Bounds { running: config.limits.calls, waiting: config.limits.queue };
         let runner = Runner::new(store.clone(), runs.clone(), bounds);
-        Self { store, runner, runs, stores }
+        Self { store, runner, runs, stores, lists: Jobs::new() }
     }
 
-    /// The server with tasks. They stand right in front of it: what they run is one call to it.
-    pub(super) fn service(&self, config: &Config, server: &ServerConfig, behind: Upstream) -> TasksService<Upstream> {
+    /// The server with tasks. They stand right in front of it: what they run is one call to it. The last good lists stand
+    /// before them, since a list may have to wait for a slot too.
+    pub(super) fn service(
+        &self,
+        config: &Config,
+        server: &ServerConfig,
+        behind: Upstream,
+    ) -> Lists<TasksService<Upstream>> {
         let policies = Policies::for_server(&server.name, &config.defaults, &config.tools);
-        TasksLayer::new(self.runner.clone(), &server.name, policies).for_server(server).layer(behind)
+        let tasks = TasksLayer::new(self.runner.clone(), &server.name, policies).for_server(server).layer(behind);
+        ListsLayer::for_server(server, &self.lists).layer(tasks)
     }
 
     /// Starts nothing more, and ends what runs: by itself until `patience` resolves, then recorded as lost.
@@ -79,6 +88,7 @@ impl Stack {
     pub(super) fn halt(&self) {
         self.runner.drain();
         self.runs.stop();
+        self.lists.stop();
     }
 
     /// Gives the store back. To be called when the servers are closed.

@@ -6,11 +6,13 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::stack::{LAST_WORDS, Stack};
@@ -18,6 +20,7 @@ use super::stores::{Leaving, Place};
 use crate::config::{Config, ServerConfig, StoreOrigin};
 use crate::front::stdio::StdioFront;
 use crate::jobs::Jobs;
+use crate::lists::Lists;
 use crate::protocol::{Call, Failure, Method, Outcome, Reason, Reply, Retry};
 use crate::tasks::{self, TasksService};
 use crate::upstream::Upstream;
@@ -49,9 +52,13 @@ struct Shared {
 /// What the first call opened.
 struct Open {
     stack: Stack,
-    service: TasksService<Upstream>,
+    service: Lists<TasksService<Upstream>>,
     path: PathBuf,
 }
+
+/// How long `server/discover` waits for a server that is just starting. Hosts keep what it says for as long as they
+/// run, so it is worth some time; they wait for ten seconds at least.
+const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves one server of `config` to `host` until that is gone, or `shutdown` resolves; then stops gracefully. Should
 /// `shutdown` resolve when the host is gone already, nothing is waited for any more.
@@ -144,7 +151,7 @@ impl Shared {
             Err(_panic) => return Err(Failure::new(Reason::Store, "the store cannot be opened", Retry::Unknown)),
         };
         tracing::info!(store = %path.display(), "tasks are kept here");
-        let stack = Stack::new(fresh, &self.config).await;
+        let stack = Stack::new(fresh, &self.config, Jobs::new()).await;
         let service = stack.service(&self.config, &self.server, self.upstream.clone());
         Ok(Open { stack, service, path })
     }
@@ -163,6 +170,7 @@ impl Service<Call> for OnDemand {
         let this = self.clone();
         async move {
             if call.method == Method::Discover {
+                let _ = timeout(DISCOVER_PATIENCE, this.0.upstream.ready(&call.caller)).await;
                 return Ok(Reply::ready(tasks::discover(this.0.upstream.clone(), call).await));
             }
             match this.open().await {

@@ -181,6 +181,8 @@ pub struct Limits {
     pub body: usize,
     /// Bytes of a line or an event that a server sends.
     pub message: usize,
+    /// Bytes of a line that a client over stdio is sent.
+    pub line: usize,
     /// Levels of arrays and objects in any message.
     pub depth: usize,
     /// Calls at the same time, all together; excess is refused as busy. Tasks methods do not count.
@@ -461,6 +463,7 @@ impl Default for Limits {
         Self {
             body: 8 << 20,
             message: 128 << 20,
+            line: 10_000_000,
             depth: 128,
             calls: 1024,
             connections: 4096,

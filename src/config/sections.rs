@@ -79,6 +79,7 @@ pub(super) fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> 
     };
     let body = bytes(reader, "body", default.body);
     let message = bytes(reader, "message", default.message);
+    let line = bytes(reader, "line", default.line);
     let mut count = |reader: &mut Reader<'a>, key, or| section.get(reader, key).unwrap_or(or);
     let depth = count(reader, "depth", default.depth);
     let calls = count(reader, "calls", default.calls);
@@ -90,7 +91,7 @@ pub(super) fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> 
         section.fault(reader, "depth", format!("must be {DEEPEST} at most"));
     }
     let read_timeout = section.get(reader, "read_timeout").unwrap_or(default.read_timeout);
-    Limits { body, message, depth, calls, connections, streams, sessions, queue, read_timeout }
+    Limits { body, message, line, depth, calls, connections, streams, sessions, queue, read_timeout }
 }
 
 pub(super) fn log<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, door: Door) -> LogConfig {

@@ -229,11 +229,8 @@ where
         if let Some(learner) = learner {
             running.on_outcome(learner);
         }
-        if !accepts.takes_events() {
-            let outcome = running.outcome().await;
-            return Ok(plain(Answer::new(&id, &method, outcome, &link.outbox)));
-        }
-        let first = match tokio::time::timeout(QUICK, running.step()).await {
+        let first = tokio::time::timeout(QUICK, running.step()).await;
+        let first = match first {
             Ok(Step::Done(outcome)) => {
                 let answer = Answer::new(&id, &method, outcome, &link.outbox);
                 // An error that has a status of its own is plain JSON for everybody.
@@ -245,6 +242,11 @@ where
             Ok(Step::Notification(notification)) => Some(notification),
             Err(_) => None,
         };
+        running.send_to_background();
+        if !accepts.takes_events() {
+            let outcome = running.outcome().await;
+            return Ok(plain(Answer::new(&id, &method, outcome, &link.outbox)));
+        }
         let mut stream = CallStream::new(id, method, running, link.outbox.clone(), self.keep_alive);
         if let Some(notification) = first {
             stream.push(notification);

@@ -24,6 +24,7 @@ use crate::protocol::{
 /// (2026-07-28, cancellation).
 pub(super) struct Running {
     source: Source,
+    attendance: Attendance,
     wanted: Wanted,
     /// Who else wants to know how it ended.
     witness: Option<Witness>,
@@ -40,6 +41,15 @@ enum Source {
     Starting(BoxFuture<'static, Reply>),
     /// It works on it.
     Open(Reply),
+}
+
+/// Whether the call needs to be polled to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attendance {
+    /// It does, as far as its reply holds its job.
+    Needed,
+    /// It goes on by itself.
+    Spared,
 }
 
 /// Which events the client asked for.
@@ -107,7 +117,8 @@ impl Running {
         let reply = std::panic::AssertUnwindSafe(reply).catch_unwind();
         let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
         let record = Record { span, started: Instant::now(), level, is_over: false };
-        Self { source: Source::Starting(reply.boxed()), wanted, witness: None, _place: place, record }
+        let (source, attendance) = (Source::Starting(reply.boxed()), Attendance::Needed);
+        Self { source, attendance, wanted, witness: None, _place: place, record }
     }
 
     /// Shows the outcome to `witness` when it comes.
@@ -136,7 +147,11 @@ impl Running {
         loop {
             let event = match &mut self.source {
                 Source::Starting(reply) => {
-                    self.source = Source::Open(ready!(reply.as_mut().poll(context)));
+                    let mut reply = ready!(reply.as_mut().poll(context));
+                    if self.attendance == Attendance::Spared {
+                        reply.send_to_background();
+                    }
+                    self.source = Source::Open(reply);
                     continue;
                 }
                 Source::Open(reply) => ready!(reply.poll_next(context)),
@@ -157,6 +172,14 @@ impl Running {
     pub(super) fn cancel(&self) {
         if let Source::Open(reply) = &self.source {
             reply.cancel();
+        }
+    }
+
+    /// From now on the call goes on although the client does not read, which keeps this from being polled.
+    pub(super) fn send_to_background(&mut self) {
+        self.attendance = Attendance::Spared;
+        if let Source::Open(reply) = &mut self.source {
+            reply.send_to_background();
         }
     }
 

@@ -3,13 +3,14 @@
 //! Only the few members that matter are looked at; number spelling, key order and unknown members
 //! survive, since nothing is decoded and encoded again (field cases 64 and 66).
 
-use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::Deserialize;
 use serde_json::value::RawValue;
+
+use super::parts;
+pub use super::parts::{Elements, Members, Part};
 
 /// One valid JSON value as it was spelled, without white space around it. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -32,33 +33,26 @@ pub enum JsonError {
     TooMany,
 }
 
-/// The members of an object, in order, each value as raw text. Never more than [`MOST`].
-#[derive(Debug, Default)]
-pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-/// The elements of an array, each as raw text. Never more than [`MOST`].
-#[derive(Debug, Default)]
-pub struct Elements<'a>(Vec<&'a RawValue>);
-
 /// Members of an object or elements of an array that are looked at one by one. Arguments and contents, which are
 /// not, may have any number.
 pub const MOST: usize = 1 << 16;
 
-/// What was read of an object or an array: none of it if it has more than [`MOST`] parts.
-struct Parts<T>(Option<T>);
-
 impl Json {
     /// Checks that `text` is exactly one JSON value, and keeps its bytes without copying them.
     pub fn parse(text: Bytes) -> Result<Self, JsonError> {
-        let raw: &RawValue = serde_json::from_slice(&text).map_err(JsonError::Syntax)?;
-        Ok(Self::of(&text, raw))
+        let part = valid(&text)?;
+        Ok(Self::within(&text, part))
     }
 
-    /// The part of `text` that `raw` was borrowed from, without copying it.
+    /// The part of `text` that `part` was borrowed from, without copying it.
     ///
-    /// `raw` must have been read from `text`; otherwise it is copied.
-    pub fn of(text: &Bytes, raw: &RawValue) -> Self {
-        let part = raw.get().as_bytes();
+    /// `part` must have been read from `text`; otherwise it is copied.
+    pub fn of(text: &Bytes, part: Part<'_>) -> Self {
+        Self::within(text, part.get())
+    }
+
+    fn within(text: &Bytes, part: &str) -> Self {
+        let part = part.as_bytes();
         let whole = text.as_ptr_range();
         let inside = part.as_ptr_range();
         if whole.start <= inside.start && inside.end <= whole.end {
@@ -106,6 +100,11 @@ impl Json {
         Self::from_value(&serde_json::Value::from(text))
     }
 
+    /// The JSON text of a whole number.
+    pub fn number(number: u64) -> Self {
+        Self(Bytes::from(number.to_string()))
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         // Every way to make a `Json` has checked the text, so the fallback is never taken.
@@ -129,13 +128,18 @@ impl Json {
 
     /// The members, if this is an object. A repeated name is an error.
     pub fn members(&self) -> Result<Members<'_>, JsonError> {
-        members(&self.0)
+        Members::of(self.as_str())
+    }
+
+    /// The elements, if this is an array.
+    pub fn elements(&self) -> Result<Elements<'_>, JsonError> {
+        Elements::of(self.as_str())
     }
 
     /// One member of an object, without copying it; `None` if this is no object or has no such member.
     pub fn member(&self, name: &str) -> Option<Json> {
         let members = self.members().ok()?;
-        members.get(name).map(|raw| Self::of(&self.0, raw))
+        members.get(name).map(|part| Self::of(&self.0, part))
     }
 
     /// Whether this is an object.
@@ -166,161 +170,24 @@ impl fmt::Debug for Json {
     }
 }
 
-impl<'a> Members<'a> {
-    /// The raw value of the member `name`.
-    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
-    }
-
-    /// The members in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.0.iter().map(|(key, value)| (key.as_ref(), *value))
-    }
-
-    /// How many members there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// A name that appears twice. Envelopes are small, where comparing pairs is cheapest; the set
-    /// keeps a hostile object from costing the square of its size.
-    fn repeated(&self) -> Option<&str> {
-        if self.0.len() <= 16 {
-            let mut keys = self.0.iter().enumerate();
-            return keys
-                .find(|(at, (key, _))| self.0.iter().take(*at).any(|(other, _)| other == key))
-                .map(|(_, (key, _))| key.as_ref());
-        }
-        let mut seen = HashSet::with_capacity(self.0.len());
-        self.0.iter().map(|(key, _)| key.as_ref()).find(|key| !seen.insert(*key))
-    }
-}
-
-impl<'a> Elements<'a> {
-    /// The elements in order.
-    pub fn iter(&self) -> impl Iterator<Item = &'a RawValue> {
-        self.0.iter().copied()
-    }
-}
-
 /// Reads the members of the object that `text` is. Nothing but the names is decoded.
 pub fn members(text: &[u8]) -> Result<Members<'_>, JsonError> {
-    let Parts(members): Parts<Members<'_>> = serde_json::from_slice(text).map_err(JsonError::Syntax)?;
-    let members = members.ok_or(JsonError::TooMany)?;
-    match members.repeated() {
-        None => Ok(members),
-        Some(key) => Err(JsonError::DuplicateKey(key.to_owned())),
-    }
+    Members::of(valid(text)?)
 }
 
 /// Reads the elements of the array that `text` is.
 pub fn elements(text: &[u8]) -> Result<Elements<'_>, JsonError> {
-    let Parts(elements): Parts<Elements<'_>> = serde_json::from_slice(text).map_err(JsonError::Syntax)?;
-    elements.ok_or(JsonError::TooMany)
+    Elements::of(valid(text)?)
+}
+
+fn valid(text: &[u8]) -> Result<&str, JsonError> {
+    serde_json::from_slice(text).map(RawValue::get).map_err(JsonError::Syntax)
 }
 
 /// Refuses text that is nested deeper than `limit`. Looks at brackets only, so it is cheap and
 /// can be run before anything else reads the text.
 pub fn check_depth(text: &[u8], limit: usize) -> Result<(), JsonError> {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in text {
-        match (in_string, byte) {
-            (true, _) if escaped => escaped = false,
-            (true, b'\\') => escaped = true,
-            (_, b'"') => in_string = !in_string,
-            (false, b'{' | b'[') => {
-                depth += 1;
-                if depth > limit {
-                    return Err(JsonError::TooDeep { limit });
-                }
-            }
-            (false, b'}' | b']') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Parts<Members<'a>> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Parts<Members<'de>>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::with_capacity(map.size_hint().unwrap_or(8));
-                while let Some((Key(key), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
-                    members.push((key, value));
-                    if members.len() > MOST {
-                        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                        return Ok(Parts(None));
-                    }
-                }
-                Ok(Parts(Some(Members(members))))
-            }
-        }
-        deserializer.deserialize_map(Read)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Parts<Elements<'a>> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Parts<Elements<'de>>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut elements = Vec::new();
-                while let Some(element) = seq.next_element()? {
-                    elements.push(element);
-                    if elements.len() > MOST {
-                        while seq.next_element::<IgnoredAny>()?.is_some() {}
-                        return Ok(Parts(None));
-                    }
-                }
-                Ok(Parts(Some(Elements(elements))))
-            }
-        }
-        deserializer.deserialize_seq(Read)
-    }
-}
-
-/// A member's name, borrowed where it has no escapes.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Key<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a member name")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Read)
-    }
+    if parts::is_flat(text, limit) { Ok(()) } else { Err(JsonError::TooDeep { limit }) }
 }
 
 impl fmt::Display for JsonError {

@@ -77,7 +77,7 @@ impl RequestId {
 
     /// An id of ours.
     pub fn from_number(number: u64) -> Self {
-        Self(Json::from_value(&number.into()))
+        Self(Json::number(number))
     }
 
     /// The token, as it was spelled.

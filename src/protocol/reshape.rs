@@ -5,10 +5,8 @@
 
 mod legacy;
 
-use serde_json::value::RawValue;
-
 use super::error::{RpcError, code};
-use super::json::{self, Json, JsonError, Members};
+use super::json::{Json, JsonError, Members, Part};
 use super::meta_key;
 use super::method::Method;
 use super::param_headers::HeaderRules;
@@ -135,7 +133,7 @@ impl<'a> Edit<'a> {
         if self.members.get("ttlMs").is_none_or(|ttl| ttl.get().parse::<u64>().is_err()) {
             self.set("ttlMs", Json::from_value(&0.into()));
         }
-        let scope = self.members.get("cacheScope").map(RawValue::get);
+        let scope = self.members.get("cacheScope").map(Part::get);
         if !matches!(scope, Some("\"public\"" | "\"private\"")) {
             self.set("cacheScope", Json::string("private"));
         }
@@ -191,7 +189,7 @@ fn without_execution(tools: &Json) -> Option<Json> {
 
 /// The tools that are wanted, without `execution`; `None` if nothing has to be changed or this is no list.
 fn written_anew(tools: &Json, is_wanted: impl Fn(&Json) -> bool) -> Option<Json> {
-    let elements = json::elements(tools.bytes()).ok()?;
+    let elements = tools.elements().ok()?;
     let tool = |raw| Json::of(tools.bytes(), raw);
     if !elements.iter().map(tool).any(|tool| tool.member("execution").is_some() || !is_wanted(&tool)) {
         return None;

@@ -21,6 +21,8 @@ const WRITE_AGAIN: Duration = Duration::from_secs(1);
 impl Attendance {
     /// The server asks.
     pub(super) async fn ask(&mut self, seat: Seat, ask: Ask) -> Seat {
+        // Questions are written to the store, for which the server must not have to wait.
+        self.running.send_to_background();
         if let (Seat::Held(held), Questions::PassOn) = (&seat, self.way.questions) {
             held.sender.event(Event::Ask(ask));
             return seat;

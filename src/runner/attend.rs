@@ -135,7 +135,7 @@ impl Attendance {
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
             (Event::Done(outcome), seat) => {
-                seat.end(outcome).await;
+                self.end(seat, outcome).await;
                 None
             }
             (Event::Ask(ask), seat) => Some(self.ask(seat, ask).await),
@@ -152,6 +152,8 @@ impl Attendance {
 
     /// Makes a task of the call, with all questions that are open.
     pub(super) async fn promote(&mut self, held: Held) -> Seat {
+        // The server must not have to wait for the store.
+        self.running.send_to_background();
         let now = self.run.shared.store.clock().now();
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);

@@ -25,6 +25,7 @@ mod settler;
 pub mod view;
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub use responses::Responses;
 
 use board::Memory;
 use gate::{Gate, Gates};
-use parked::{ParkedRuns, Resume};
+use parked::{ParkedRuns, Resume, Unheard};
 use request_state::{Claim, Subject};
 use run::Run;
 
@@ -173,10 +174,8 @@ impl Runner {
         if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
             return Reply::ready(Outcome::Failed(stopping()));
         }
-        let (sender, reply) = Reply::channel();
         let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone());
-        self.0.jobs.spawn("run a call", run.drive(inner, call, sender));
-        reply
+        Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 
     /// Goes on with the run that `state` belongs to, with the answers in `call`. Nothing is ever sent anew: if that run
@@ -192,13 +191,30 @@ impl Runner {
         };
         let (sender, reply) = Reply::channel();
         let resume = Resume { sender, responses, arrived: call.arrived, way };
-        match shared.parked.resume(&claim.run, resume) {
-            Ok(()) => reply,
-            Err(_) => {
-                let late = claim.expires <= shared.store.clock().now();
-                let how = if late { "the answers came too late" } else { "the run that asked is gone" };
-                Reply::ready(Outcome::Failed(Failure::outcome_unknown(how)))
+        let failure = match shared.parked.resume(&claim.run, resume) {
+            Ok(()) => return reply,
+            Err(Unheard::Busy) => rounds::too_many(),
+            Err(Unheard::Gone) if claim.expires <= shared.store.clock().now() => {
+                Failure::outcome_unknown("the answers came too late")
             }
+            Err(Unheard::Gone) => Failure::outcome_unknown("the run that asked is gone"),
+        };
+        Reply::ready(Outcome::Failed(failure))
+    }
+
+    /// Runs a job of the tasks layer among the runs. It is to end when [`Runner::ending`] resolves.
+    pub(crate) fn spawn<F>(&self, name: &'static str, job: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.0.jobs.spawn(name, job);
+    }
+
+    /// Resolves when nothing more is started.
+    pub(crate) async fn ending(&self) {
+        tokio::select! {
+            () = self.0.draining.cancelled() => {}
+            () = self.0.jobs.stopping() => {}
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use super::Way;
@@ -39,6 +40,15 @@ pub(super) struct Resume {
     pub(super) way: Way,
 }
 
+/// Why a retry was not heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unheard {
+    /// The run has ended, was given up, or was one of an earlier process.
+    Gone,
+    /// Too many copies of the retry wait already.
+    Busy,
+}
+
 /// How long a run is parked at most. Nobody polls it, so nobody could be told that it still waits; and it keeps its
 /// slot.
 pub(super) const LONGEST: Duration = Duration::from_mins(10);
@@ -63,14 +73,22 @@ impl ParkedRuns {
         Some(Counter { id, round: 0, calls, runs: Arc::clone(self) })
     }
 
-    /// Hands a retry to its run; it comes back if the run is gone, or if too many wait there.
-    pub(super) fn resume(&self, id: &RunId, resume: Resume) -> Result<(), Resume> {
-        let Some(run) = self.runs.get(id) else { return Err(resume) };
-        run.try_send(resume).map_err(mpsc::error::TrySendError::into_inner)
+    /// Hands a retry to its run.
+    pub(super) fn resume(&self, id: &RunId, resume: Resume) -> Result<(), Unheard> {
+        let run = self.runs.get(id).ok_or(Unheard::Gone)?;
+        run.try_send(resume).map_err(|error| match error {
+            TrySendError::Full(_) => Unheard::Busy,
+            TrySendError::Closed(_) => Unheard::Gone,
+        })
     }
 }
 
 impl Counter {
+    /// A retry that has come already.
+    pub(super) fn waiting(&mut self) -> Option<Resume> {
+        self.calls.try_recv().ok()
+    }
+
     /// The next retry. Cancel safe.
     pub(super) async fn next(&mut self) -> Resume {
         match self.calls.recv().await {

@@ -71,7 +71,7 @@ impl Run {
         };
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.tool.clone());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
-        Task { state, asked, ..queued }
+        Task { asked, state, ..queued }
     }
 }
 

@@ -26,17 +26,15 @@ impl Attendance {
         if questions.is_empty() {
             return Seat::Held(held);
         }
-        let counter = match desk.counter.take().or_else(|| shared.parked.open()) {
-            Some(counter) => desk.counter.insert(counter),
-            None => {
-                for question in questions {
-                    if let Some((_, ask)) = desk.board.take_number(question.number) {
-                        refuse(ask, "too many calls wait for answers in Raincheck; try again later");
-                    }
+        let Some(counter) = desk.counter.take().or_else(|| shared.parked.open()) else {
+            for question in questions {
+                if let Some((_, ask)) = desk.board.take_number(question.number) {
+                    refuse(ask, "too many calls wait for answers in Raincheck; try again later");
                 }
-                return Seat::Held(held);
             }
+            return Seat::Held(held);
         };
+        let counter = desk.counter.insert(counter);
         counter.round = counter.round.saturating_add(1);
         desk.is_parked = true;
         let patience = self.run.plan.ask_timeout.min(LONGEST);
@@ -77,7 +75,7 @@ impl Attendance {
         desk.is_parked = false;
         match seat {
             Seat::Parked(Parked { ended: Some(outcome), .. }) => {
-                Seat::Held(Held::alone(sender, None)).end(outcome).await;
+                self.end(Seat::Held(Held::alone(sender, None)), outcome).await;
                 None
             }
             Seat::Parked(Parked { ended: None, .. }) => {
@@ -104,6 +102,18 @@ impl Attendance {
                 Some(Seat::Task(owned))
             }
         }
+    }
+
+    /// Hands over how the run ended, also to those whose retry came in this moment.
+    pub(super) async fn end(&mut self, seat: Seat, outcome: Outcome) {
+        let seat = match (seat, self.desk.as_mut().and_then(|desk| desk.counter.as_mut())) {
+            (Seat::Held(mut held), Some(counter)) => {
+                held.joined.extend(std::iter::from_fn(|| counter.waiting()).map(|late| late.sender));
+                Seat::Held(held)
+            }
+            (seat, _) => seat,
+        };
+        seat.end(outcome).await;
     }
 
     /// How a caller who came back is held: until what is still open is asked again, or as any caller.
@@ -135,8 +145,8 @@ impl Run {
     /// A retry whose call has become a task for another copy of it gets the same handle.
     async fn show_again(&self, owned: &Owned, sender: ReplySender) {
         let store = &self.shared.store;
-        let owner = store.owner(&self.principal);
-        let outcome = match store.get(&owner, &owned.settler.id()).await {
+        let principal = store.owner(&self.principal);
+        let outcome = match store.get(&principal, &owned.settler.id()).await {
             Ok(Some(task)) => {
                 let created = view::created(&task, &owned.live.phase(), store.clock().now());
                 // Whether it arrives does not matter: the first copy decides that.
@@ -168,7 +178,7 @@ fn size(outcome: &Outcome) -> usize {
     }
 }
 
-fn too_many() -> Failure {
+pub(super) fn too_many() -> Failure {
     let message = "too many copies of this retry wait for its outcome; the call itself goes on";
     Failure::new(Reason::Busy, message, Retry::No)
 }

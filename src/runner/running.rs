@@ -55,8 +55,19 @@ impl Running {
     pub(super) fn stop(&mut self) {
         match self {
             Self::Sending(_) => *self = Self::Over,
-            Self::Replying(reply) => reply.cancel(),
+            Self::Replying(reply) => {
+                reply.cancel();
+                // What comes next may be a wait for the store.
+                reply.send_to_background();
+            }
             Self::Over => {}
+        }
+    }
+
+    /// From now on the call goes on although this is not polled.
+    pub(super) fn send_to_background(&mut self) {
+        if let Self::Replying(reply) = self {
+            reply.send_to_background();
         }
     }
 

@@ -27,6 +27,6 @@ pub(super) fn keys(id: &TaskId, question: &OpenQuestion) -> impl Iterator<Item =
 
 /// The text that `pieces` are, in the order of their keys.
 pub(super) fn joined(pieces: &[impl AsRef<[u8]>]) -> Option<Json> {
-    let whole: Vec<u8> = pieces.iter().flat_map(|piece| piece.as_ref()).copied().collect();
+    let whole: Vec<u8> = pieces.iter().flat_map(AsRef::as_ref).copied().collect();
     Json::parse(Bytes::from(whole)).ok()
 }

@@ -42,7 +42,7 @@ impl Watch {
             return;
         }
         // The sender stays in the map for as long as this is there.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -81,8 +81,8 @@ fn is_hint(key: &str) -> bool {
 }
 
 fn digest(key: &str) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(Sha256::digest(key));
-    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    let digest = Sha256::digest(key);
+    digest.first_chunk().copied().map_or(0, u64::from_be_bytes)
 }
 
 /// Whether a task may have these open at the same time.
@@ -102,12 +102,12 @@ mod tests {
     /// The keys under which questions with these wishes are asked, one after the other.
     fn keys(wishes: &[Option<&str>]) -> Vec<String> {
         let mut asked = Asked::default();
-        let ask = |wish: &Option<&str>| {
-            let open = asked.next(&question(*wish));
+        let ask = |wish: Option<&str>| {
+            let open = asked.next(&question(wish));
             asked = asked.with(&open).unwrap();
             open.key
         };
-        wishes.iter().map(ask).collect()
+        wishes.iter().copied().map(ask).collect()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::protocol::error::code;
 use crate::protocol::reshape;
 use crate::protocol::{Call, Failure, Json, Method, Outcome, Reason, Retry, Rope, RpcError, TaskSupport};
-use crate::runner::{Responses, Runner, view};
+use crate::runner::{Phase, Responses, Runner, view};
 use crate::store::{ChangeError, Committed, Ending, ReadError};
 use crate::task::{Cause, State, Task, TaskId};
 
@@ -34,29 +34,41 @@ pub(super) async fn answer(runner: &Runner, call: &Call) -> Outcome {
 }
 
 async fn get(runner: &Runner, task: &Committed<Task>) -> Outcome {
-    let now = runner.store().clock().now();
+    match look(runner, task).await {
+        Ok((phase, outcome)) => {
+            Outcome::Shaped(view::detailed(task, phase.as_ref(), outcome, runner.store().clock().now()))
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+/// The `params` of `notifications/tasks` for a task; `None` if it cannot be read now.
+pub(super) async fn notification(runner: &Runner, task: &Committed<Task>) -> Option<Rope> {
+    let (phase, outcome) = look(runner, task).await.ok()?;
+    Some(view::notified(task, phase.as_ref(), outcome, runner.store().clock().now()))
+}
+
+/// What stands in a task beside its record, or what is said in place of it.
+async fn look(runner: &Runner, task: &Committed<Task>) -> Result<(Option<Phase>, view::Outcome), Outcome> {
     if !task.state.is_terminal() {
         let phase = runner.live().get(&task.id).map(|live| live.phase());
-        return Outcome::Shaped(view::detailed(task, phase.as_ref(), view::Outcome::Nothing, now));
+        return Ok((phase, view::Outcome::Nothing));
     }
     let outcome = match &task.state {
         State::Completed { .. } => match runner.store().outcome(task).await {
-            Ok(result) => match completed(&result) {
-                Ok(result) => view::Outcome::Result(result),
-                Err(failure) => return Outcome::Failed(failure),
-            },
-            Err(error) => return unreadable(&error),
+            Ok(result) => view::Outcome::Result(completed(&result).map_err(Outcome::Failed)?),
+            Err(error) => return Err(unreadable(&error)),
         },
         State::Failed { cause: Cause::Server { .. } } => match runner.store().outcome(task).await {
             Ok(error) => view::Outcome::Error(server_error(error)),
-            Err(error) => return unreadable(&error),
+            Err(error) => return Err(unreadable(&error)),
         },
         State::Failed { cause: Cause::Ours(failure) } => view::Outcome::Error(RpcError::from(failure).raw().clone()),
         State::Queued | State::Running { .. } | State::InputRequired { .. } | State::Cancelled => {
             view::Outcome::Nothing
         }
     };
-    Outcome::Shaped(view::detailed(task, None, outcome, now))
+    Ok((None, outcome))
 }
 
 fn completed(result: &Json) -> Result<Rope, Failure> {

@@ -115,6 +115,7 @@ mod advert;
 mod handle;
 mod http;
 mod layer;
+mod listen;
 mod service;
 
 pub use http::{HttpAdapter, HttpLimits};

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tower::ServiceExt;
 use tower_service::Service;
 
-use super::{advert, handle};
+use super::{advert, handle, listen};
 use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
 use crate::protocol::error::code;
@@ -73,7 +73,7 @@ where
             }
             // They last as long as the client wants, and a notification is no run.
             Method::Attach | Method::Notify(_) => self.inner.clone().oneshot(call).boxed(),
-            Method::Listen => self.inner.clone().oneshot(call).boxed(),
+            Method::Listen => listen::listen(&self.runner, self.inner.clone(), call),
             Method::ListTools
             | Method::GetPrompt
             | Method::ListPrompts

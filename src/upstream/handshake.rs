@@ -56,7 +56,7 @@ pub(super) struct LastSeen(Arc<RwLock<Option<Arc<ServerInfo>>>>);
 /// The `initialize` request (2025-11-25, lifecycle, initialization): in the words of the legacy client that gets the
 /// session, or with what the modern client can be asked and what the config offers beside that.
 pub(super) fn initialize(id: u64, opening: &Opening, offer: &[Offer]) -> Rope {
-    let params = if let Some(attached) = &opening.attached {
+    let params = if let Some(attached) = opening.attached() {
         initialize_params_of(&attached.params)
     } else {
         let mut params = ObjectWriter::new();

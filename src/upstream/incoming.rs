@@ -2,7 +2,6 @@
 
 use std::future::Future;
 
-use super::drive::Needs;
 use super::outcome;
 use super::pending::Pending;
 use super::questions::{Floor, Origin, Request};
@@ -20,8 +19,6 @@ pub(super) struct Peer<'a> {
     pub(super) pending: &'a Pending,
     /// The calls whose clients can be asked.
     pub(super) floor: &'a Floor,
-    /// Which tools of the server must run as tasks.
-    pub(super) needs: Option<&'a Needs>,
 }
 
 /// Takes one message in: answers and progress go to the calls they name, questions to those that ask them. Returns
@@ -51,9 +48,6 @@ impl Peer<'_> {
             && self.pending.subscribed(&method, params)
         {
             return;
-        }
-        if let Some(needs) = self.needs.filter(|_| method == "notifications/tools/list_changed") {
-            needs.forget();
         }
         match (method.as_str(), &params) {
             ("notifications/progress", Some(params)) => self.pending.progress(params),

@@ -1,17 +1,19 @@
 //! Clients of the servers behind: a call goes out in the server's own words, its answer comes back.
 
-mod attach;
+mod beside;
 mod drive;
 mod guests;
 mod handshake;
 mod http;
 mod incoming;
 mod listening;
+mod log_level;
 mod outcome;
 mod pending;
 mod questions;
 mod sessions;
 mod stdio;
+mod subscription;
 mod wire;
 
 use std::convert::Infallible;
@@ -29,6 +31,7 @@ use crate::protocol::{Call, Caller, Method, Outcome, Reply, TaskSupport};
 use self::guests::Guests;
 use self::handshake::LastSeen;
 use self::http::HttpUpstream;
+use self::listening::Hub;
 use self::questions::Askers;
 use self::stdio::StdioUpstream;
 
@@ -61,18 +64,18 @@ struct Setup {
     jobs: Jobs,
     /// To be set after every handshake.
     last_seen: LastSeen,
-    /// The tools that are known to ask.
-    askers: Askers,
-    /// The legacy clients in front of a modern server.
-    guests: Guests,
+    shared: Shared,
 }
 
-impl Setup {
-    /// Nothing is known of the server yet.
-    fn new(config: Arc<ServerConfig>, limits: Arc<Limits>, jobs: Jobs) -> Self {
-        let (last_seen, askers, guests) = (LastSeen::default(), Askers::default(), Guests::default());
-        Self { config, limits, jobs, last_seen, askers, guests }
-    }
+/// What all sessions with one server share. Clones are the same.
+#[derive(Clone, Debug, Default)]
+struct Shared {
+    /// The tools that are known to ask.
+    askers: Askers,
+    /// Those who listen.
+    hub: Hub,
+    /// The legacy clients in front of a modern server.
+    guests: Guests,
 }
 
 /// How long `server/discover` waits for a server that was never seen.
@@ -90,7 +93,8 @@ impl Upstream {
     /// users of the library, whose own program has no `guard` command.
     pub fn with_guard(config: Arc<ServerConfig>, limits: &Limits, jobs: &Jobs, guard: GuardProgram) -> Self {
         let limits = Arc::new(limits.clone());
-        let setup = Setup::new(config, limits, jobs.child());
+        let setup =
+            Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default(), shared: Shared::default() };
         let link = match &setup.config.transport {
             Transport::Stdio { .. } => Link::Stdio(StdioUpstream::new(&setup, guard)),
             Transport::Http { .. } | Transport::Sse { .. } => Link::Http(HttpUpstream::new(&setup)),
@@ -101,6 +105,12 @@ impl Upstream {
     /// The server's name in the config.
     pub fn name(&self) -> &str {
         &self.0.setup.config.name
+    }
+
+    /// Starts or connects to the server for this caller, if that has not been done. Dropping the future leaves that
+    /// going on.
+    pub async fn ready(&self, caller: &Caller) {
+        self.0.prepare(caller).await;
     }
 
     /// Ends all sessions and child processes in good order, within a few seconds. Calls that still run end

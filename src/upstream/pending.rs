@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::{listening, outcome};
+use super::{outcome, subscription};
 use crate::protocol::{Event, Failure, Json, Notification, Outcome, Progress, Reason, ReplySender, Retry};
 
 /// The waiting calls of one connection.
@@ -178,7 +178,7 @@ impl Pending {
     /// Takes a notification of a modern server in that belongs to a subscription, and whether it does (2026-07-28,
     /// subscriptions).
     pub(super) fn subscribed(&self, method: &str, params: &Json) -> bool {
-        let Some((subscription, params)) = listening::unwrap(params) else { return false };
+        let Some((subscription, params)) = subscription::unwrap(params) else { return false };
         let Named::Call(id) = read_id(Some(&subscription)) else { return false };
         if let Some(Entry::Sent(waiter)) = self.table().entries.get(&id) {
             waiter.sender.event(Event::Notification(Notification { method: method.to_owned(), params: Some(params) }));

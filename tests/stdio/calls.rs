@@ -100,6 +100,8 @@ async fn a_subscription_is_acknowledged_and_ends_with_its_answer_when_the_proxy_
     let cancelled = client.ask("subscriptions/listen", params).await;
     client.next().await;
     client.notify("notifications/cancelled", json!({ "requestId": cancelled })).await;
+    let read = client.call("echo", json!({})).await;
+    client.answer(&read).await;
     client.signal(nix::sys::signal::Signal::SIGTERM);
     let ended = client.answer(&id).await;
     assert_eq!(ended["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"], id, "{ended}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::host::{Machine, modern};
+use crate::host::{Machine, modern, modern_with};
 
 fn echo(id: &str) -> String {
     let params = modern(json!({ "name": "echo", "arguments": {} }));
@@ -83,13 +83,38 @@ async fn a_line_over_the_limit_is_refused_under_its_id_and_the_next_is_taken() {
 }
 
 #[tokio::test]
-async fn a_result_of_many_megabytes_is_one_line() {
-    let machine = Machine::new();
+async fn a_result_of_many_megabytes_is_one_line_where_the_client_takes_that() {
+    let machine = Machine::new().env("RAINCHECK_LIMITS_LINE", "100MB");
     let mut client = machine.start(&[]);
     let id = client.call("big", json!({ "bytes": 30 << 20 })).await;
     let answer = client.answer(&id).await;
     assert_eq!(answer["result"]["text"].as_str().unwrap().len(), 30 << 20);
     client.close().await;
+}
+
+#[tokio::test]
+async fn a_result_that_would_end_the_connection_is_an_error_and_stays_readable_as_a_task() {
+    let machine = Machine::new();
+    let mut client = machine.start(&["--after", "1ms"]);
+    let plain = modern_with(json!({ "name": "big", "arguments": { "bytes": 11 << 20 } }), json!({}));
+    let refused = client.request("tools/call", plain).await;
+    assert_eq!(refused["error"]["data"]["reason"], "too_large", "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("limits.line"), "{refused}");
+    let id = client.call("hold", json!({ "text": "x".repeat(2 << 20) })).await;
+    let handle = client.answer(&id).await["result"]["taskId"].clone();
+    machine.noted("hold", 1).await;
+    let released = client.call("release", json!({})).await;
+    client.answer(&released).await;
+    client.until(&handle, "completed").await;
+    client.close().await;
+    let machine = machine.env("RAINCHECK_LIMITS_LINE", "1MB");
+    let mut narrow = machine.start(&[]);
+    assert_eq!(narrow.task(&handle).await["error"]["data"]["reason"], "too_large");
+    narrow.close().await;
+    let machine = machine.env("RAINCHECK_LIMITS_LINE", "10MB");
+    let mut wide = machine.start(&[]);
+    assert_eq!(wide.task(&handle).await["result"]["text"].as_str().unwrap().len(), 2 << 20);
+    wide.close().await;
 }
 
 #[tokio::test]

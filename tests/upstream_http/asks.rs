@@ -259,3 +259,32 @@ async fn a_session_that_the_server_forgets_ends_for_its_legacy_client() {
     assert_eq!(server.seen_of("initialize").len(), 1);
     client.close().await;
 }
+
+#[tokio::test]
+async fn a_modern_client_that_listens_hears_the_servers_own_stream() {
+    let server = asking_server().await;
+    let client = client_with(config(&server), &Limits::default());
+    let me = modern(&json!({}));
+    let filter =
+        r#"{"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["a:1"]}}"#;
+    let mut listener = client.send(call_of("subscriptions/listen", filter, me.clone())).await;
+    let Event::Notification(said) = next(&mut listener).await else { panic!() };
+    assert_eq!(said.method, "notifications/subscriptions/acknowledged");
+    let expected = r#"{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a:1"]}}"#;
+    assert_eq!(said.params.unwrap().as_str(), expected);
+    let subscribe = server.saw(|seen| seen.is("resources/subscribe")).await;
+    assert_eq!(subscribe.body["params"], json!({ "uri": "a:1" }));
+    for method in ["notifications/tools/list_changed", "notifications/resources/updated"] {
+        let said = serde_json::from_str(&notification(method, &json!({ "uri": "a:1" }))).unwrap();
+        outcome(client.tool_as(&me, "say", &said).await).await;
+        let Event::Notification(heard) = next(&mut listener).await else { panic!() };
+        assert_eq!(heard.method, method);
+    }
+    drop(listener);
+    server.saw(|seen| seen.is("resources/unsubscribe")).await;
+    let leveled = r#"{"name":"say","arguments":{"a":1},"_meta":{"io.modelcontextprotocol/logLevel":"info"}}"#;
+    outcome(client.send(call_of("tools/call", leveled, me)).await).await;
+    let set = server.saw(|seen| seen.is("logging/setLevel")).await;
+    assert_eq!(set.body["params"], json!({ "level": "info" }));
+    client.close().await;
+}

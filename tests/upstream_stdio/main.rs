@@ -5,6 +5,7 @@ mod asks;
 mod clients;
 mod faults;
 mod life;
+mod listening;
 mod scripted;
 mod traffic;
 

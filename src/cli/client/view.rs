@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::value::RawValue;
-
 use super::error::ClientError;
+use crate::protocol::json::Part;
 use crate::protocol::{Json, RpcError};
 
 /// A task as the server describes it.
@@ -47,7 +46,7 @@ impl TaskView {
         let wrong = |what: &str| ClientError::NotMcp(format!("the task has no {what} that can be read"));
         let members = raw.members().map_err(|error| ClientError::NotMcp(error.to_string()))?;
         let text = |name: &str| members.get(name).and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-        let json = |name: &str| members.get(name).map(|value: &RawValue| Json::of(raw.bytes(), value));
+        let json = |name: &str| members.get(name).map(|value| Json::of(raw.bytes(), value));
         let id = text("taskId").filter(|id| !id.is_empty()).ok_or_else(|| wrong("taskId"))?;
         let status = match text("status").ok_or_else(|| wrong("status"))?.as_str() {
             "working" => Status::Working,
@@ -89,7 +88,7 @@ impl TaskView {
 /// The messages of the questions.
 fn questions(requests: Option<&Json>) -> Vec<String> {
     let Some(members) = requests.and_then(|requests| requests.members().ok()) else { return Vec::new() };
-    let message = |raw: &RawValue| {
+    let message = |raw: Part<'_>| {
         let request: serde_json::Value = serde_json::from_str(raw.get()).ok()?;
         Some(request.pointer("/params/message")?.as_str()?.to_owned())
     };

@@ -29,7 +29,15 @@ pub(in crate::front) struct Outflow {
     /// Ids of the questions that went out here.
     asked: Vec<u64>,
     ready: VecDeque<Outgoing>,
+    door: Door,
     state: State,
+}
+
+/// Whether messages go out yet. What belongs to no request waits until the client has said that it is ready (2025-11-25,
+/// lifecycle, initialization): a server would wait for that too, but ours was told so by the session upstream.
+enum Door {
+    Closed(Pin<Box<WaitForCancellationFutureOwned>>),
+    Open,
 }
 
 /// One message to the client.
@@ -74,6 +82,9 @@ enum State {
     Over,
 }
 
+/// Messages that wait for the client to be ready; more wait below.
+const BEHIND_THE_DOOR: usize = 64;
+
 impl Outflow {
     pub(super) fn new(core: Arc<Core>, running: Running, subject: Subject) -> Self {
         let state = match &subject {
@@ -82,6 +93,10 @@ impl Outflow {
             }
             _ => State::Open,
         };
+        let door = match &subject {
+            Subject::Session => Door::Closed(Box::pin(core.initialized.clone().cancelled_owned())),
+            Subject::Request(_) => Door::Open,
+        };
         Self {
             core,
             running,
@@ -89,6 +104,7 @@ impl Outflow {
             withdrawals: FuturesUnordered::new(),
             asked: Vec::new(),
             ready: VecDeque::new(),
+            door,
             state,
         }
     }
@@ -100,8 +116,19 @@ impl Outflow {
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Outgoing>> {
         loop {
-            if let Some(outgoing) = self.ready.pop_front() {
-                return Poll::Ready(Some(outgoing));
+            if let Door::Closed(opens) = &mut self.door
+                && opens.as_mut().poll(context).is_ready()
+            {
+                self.door = Door::Open;
+            }
+            match &self.door {
+                Door::Open => {
+                    if let Some(outgoing) = self.ready.pop_front() {
+                        return Poll::Ready(Some(outgoing));
+                    }
+                }
+                Door::Closed(_) if self.ready.len() >= BEHIND_THE_DOOR => return Poll::Pending,
+                Door::Closed(_) => {}
             }
             match &mut self.state {
                 State::Over => return Poll::Ready(None),

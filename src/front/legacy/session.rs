@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::in_flight::{InFlight, SameId};
@@ -75,6 +76,8 @@ pub(super) struct Core {
     revision: Revision,
     pub(super) server_era: ServerEra,
     abilities: Abilities,
+    /// Cancelled when the client has said that it is ready, or has asked for something.
+    pub(super) initialized: CancellationToken,
     in_flight: InFlight,
     pub(super) questions: Questions,
 }
@@ -97,7 +100,11 @@ where
     S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
-    Arc::new(move |call| crate::front::exchange::ask(service.clone(), call).boxed())
+    Arc::new(move |call| {
+        let reply = crate::front::exchange::ask(service.clone(), call);
+        // A call goes on although its client does not read, or has left.
+        reply.map(Reply::in_background).boxed()
+    })
 }
 
 /// Opens a session with the server for an `initialize` request with these `params`. An error is the answer to it.
@@ -134,7 +141,8 @@ pub(in crate::front) async fn open(
     let answer = reshape::legacy_initialize(&result, revision.name())
         .map_err(|error| refused(&RpcError::from(&running::no_result(&error))))?;
     let (in_flight, questions) = (InFlight::default(), Questions::default());
-    let core = Arc::new(Core { seed, revision, server_era, abilities, in_flight, questions });
+    let initialized = CancellationToken::new();
+    let core = Arc::new(Core { seed, revision, server_era, abilities, initialized, in_flight, questions });
     let own = Outflow::new(Arc::clone(&core), running, Subject::Session);
     Ok(Opened { session: Session(core), own, answer: message::result(id, answer) })
 }
@@ -194,6 +202,9 @@ impl Session {
 
     fn request(&self, id: RequestId, name: &str, params: Option<Json>, credentials: Credentials) -> Outflow {
         let method = Method::of(name);
+        if name != "ping" {
+            self.0.initialized.cancel();
+        }
         let params = Params::read(&method, params);
         let token = params.as_ref().ok().and_then(|params| params.meta_member(meta_key::PROGRESS_TOKEN));
         let token = token.filter(|token| RequestId::read(token.clone()).is_some());
@@ -255,7 +266,10 @@ impl Session {
     fn notification(&self, name: &str, params: Option<Json>, credentials: Credentials) -> Taken {
         match name {
             // The upstream session made its own handshake before this one was answered.
-            "notifications/initialized" => Taken::Done,
+            "notifications/initialized" => {
+                self.0.initialized.cancel();
+                Taken::Done
+            }
             "notifications/cancelled" => {
                 let id = params.and_then(|params| params.member("requestId")).and_then(RequestId::read);
                 if !id.is_some_and(|id| self.0.in_flight.cancel(&id)) {

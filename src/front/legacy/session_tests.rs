@@ -59,8 +59,12 @@ async fn world_with(initialized: &str, same_id: SameId, places: usize) -> World 
 }
 
 async fn world() -> World {
-    world_with(INITIALIZED, SameId::Refused, 8).await
+    let world = world_with(INITIALIZED, SameId::Refused, 8).await;
+    world.take(READY);
+    world
 }
+
+const READY: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 impl World {
     fn take(&self, text: &str) -> Taken {
@@ -259,7 +263,7 @@ async fn an_id_in_flight_is_refused_on_one_stream_and_runs_over_http() {
 #[tokio::test]
 async fn notifications_of_the_client_reach_the_server_but_for_those_that_end_here() {
     let mut world = world().await;
-    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#), Taken::Done));
+    assert!(matches!(world.take(READY), Taken::Done));
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed","params":{"a": 1}}"#;
     let Taken::Passes(passing) = world.take(changed) else { panic!() };
     let ((), call) = tokio::join!(passing, async {
@@ -326,4 +330,24 @@ async fn the_sessions_own_stream_ends_with_the_session_upstream_and_the_other_wa
     let mut world = self::world().await;
     drop(world.own);
     world.attached.sender.abandoned().await;
+}
+
+#[tokio::test]
+async fn what_belongs_to_no_request_waits_until_the_client_is_ready() {
+    for ready in [READY, r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#] {
+        let mut world = world_with(INITIALIZED, SameId::Refused, 8).await;
+        let (ask, _asking) = roots();
+        world.attached.sender.event(Event::Ask(ask));
+        assert!(world.own.next().now_or_never().is_none());
+        let ping = world.request(r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#);
+        assert!(world.own.next().now_or_never().is_none());
+        let (question, _taken) =
+            tokio::join!(must(&mut world.own), async { world.session.take(message(ready), Credentials::default()) });
+        assert!(question.contains("roots/list"), "{question}");
+        drop(ping);
+    }
+    let mut world = world_with(INITIALIZED, SameId::Refused, 8).await;
+    world.attached.sender.event(Event::Ask(roots().0));
+    world.attached.sender.done(Outcome::Failed(Failure::outcome_unknown("it exited")));
+    assert!(world.own.next().await.is_none());
 }

@@ -70,7 +70,7 @@ impl Answering {
         // From the answer on its id may be used again.
         drop(ticket);
         if let Some(place) = place {
-            place.send(written.text, written.handle);
+            place.send(outbox.fitting(&id, written.text), written.handle);
         }
     }
 }

@@ -204,8 +204,8 @@ where
                 let (outbox, cut) = (self.outbox.clone(), self.cut.clone());
                 self.jobs.spawn("call", async move {
                     tokio::select! {
-                        answer = pump(*outflow, &outbox) => if let Some(answer) = answer {
-                            outbox.send(answer).await;
+                        answer = pump(*outflow, &outbox) => if let (Some(answer), Some(id)) = (answer, id) {
+                            outbox.send(outbox.fitting(&id, answer)).await;
                         },
                         () = cut.cancelled() => {}
                     }

@@ -62,7 +62,7 @@ where
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let writer = Jobs::new();
-        let (outbox, queue) = Outbox::new();
+        let (outbox, queue) = Outbox::new(self.limits.line);
         writer.spawn("stdout", queue.write_to(output));
         let lines = Lines::new(input, self.limits.body);
         let calls = jobs.child();

@@ -7,15 +7,18 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::refused;
 use crate::front::sse;
-use crate::protocol::Rope;
 use crate::protocol::reply::Delivery;
+use crate::protocol::{RequestId, Rope};
 
 /// Where messages for the client are put. Clones share the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
     queue: mpsc::Sender<Item>,
     closed: CancellationToken,
+    /// Bytes of a line that the client takes.
+    longest: usize,
 }
 
 /// The other end, which writes.
@@ -44,11 +47,11 @@ const RESERVED: usize = 32;
 const JOINED: usize = 64 << 10;
 
 impl Outbox {
-    /// An empty queue.
-    pub(super) fn new() -> (Self, Queue) {
+    /// An empty queue, for a client that takes lines of up to `longest` bytes.
+    pub(super) fn new(longest: usize) -> (Self, Queue) {
         let (queue, items) = mpsc::channel(WAITING);
         let closed = CancellationToken::new();
-        (Self { queue, closed: closed.clone() }, Queue { items, closed })
+        (Self { queue, closed: closed.clone(), longest }, Queue { items, closed })
     }
 
     /// Sends a message, once there is a place for it; dropped if nobody reads any more.
@@ -67,9 +70,19 @@ impl Outbox {
         }
     }
 
-    /// Sends a message that may be dropped when the client is behind.
+    /// The answer to the request `id`, or what is said in its place if it is too long for the client.
+    pub(super) fn fitting(&self, id: &RequestId, text: Rope) -> Rope {
+        let length = text.len();
+        if length <= self.longest {
+            return text;
+        }
+        tracing::warn!(length, limit = self.longest, "an answer is too long for the client (limits.line)");
+        refused::too_long_to_send(id, length, self.longest)
+    }
+
+    /// Sends a message that may be dropped when the client is behind, or when it is too long for it.
     pub(super) fn offer(&self, text: Rope) {
-        if self.queue.capacity() > RESERVED {
+        if text.len() <= self.longest && self.queue.capacity() > RESERVED {
             let _ = self.queue.try_send(Item { text, handle: None });
         }
     }
@@ -144,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_handle_is_out_when_its_last_byte_was_taken() {
-        let (outbox, queue) = Outbox::new();
+        let (outbox, queue) = Outbox::new(usize::MAX);
         let (near, far) = tokio::io::duplex(16);
         let writing = queue.write_to(near);
         let (handle, mut delivered) = Delivery::new();
@@ -164,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_handle_that_nobody_reads_is_lost() {
-        let (outbox, queue) = Outbox::new();
+        let (outbox, queue) = Outbox::new(usize::MAX);
         let (near, far) = tokio::io::duplex(16);
         drop(far);
         let (handle, delivered) = Delivery::new();
@@ -180,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn progress_leaves_places_for_answers() {
-        let (outbox, queue) = Outbox::new();
+        let (outbox, queue) = Outbox::new(usize::MAX);
         for _ in 0..10 * WAITING {
             outbox.offer(text("\"progress\""));
         }
@@ -201,7 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_is_one_line_of_any_length() {
-        let (outbox, queue) = Outbox::new();
+        let (outbox, queue) = Outbox::new(usize::MAX);
         let long = "y".repeat(3 * JOINED);
         outbox.send(text("{\"a\":\r\n\"\u{2028}\"}")).await;
         outbox.send(text(&format!("\"{long}\""))).await;

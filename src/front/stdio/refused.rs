@@ -6,7 +6,7 @@ use crate::front::refusal::Refusal;
 use crate::protocol::error::code;
 use crate::protocol::message::MessageFault;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Json, JsonError, MODERN, RequestId, Rope, RpcError, message};
+use crate::protocol::{Failure, Json, JsonError, MODERN, Reason, RequestId, Retry, Rope, RpcError, message};
 use crate::upstream::scan::{Addressee, Scan};
 
 /// The answer to a line that is no message.
@@ -35,6 +35,15 @@ pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Rope {
 pub(super) fn too_long(id: Option<Json>, limit: usize) -> Rope {
     let message = format!("Invalid request: the line is longer than limits.body allows ({limit} bytes)");
     answer(id.and_then(RequestId::read).as_ref(), &RpcError::new(code::INVALID_REQUEST, message))
+}
+
+/// The answer in the place of one of `length` bytes, which no line may have.
+pub(super) fn too_long_to_send(id: &RequestId, length: usize, limit: usize) -> Rope {
+    let message = format!(
+        "the answer has {length} bytes, more than limits.line allows on one line ({limit} bytes, as much as clients of \
+         the TypeScript SDK take); a tool that was called has run"
+    );
+    answer(Some(id), &RpcError::from(&Failure::new(Reason::TooLarge, message, Retry::No)))
 }
 
 /// What a server is told whose question got an answer that is longer than `limit`.

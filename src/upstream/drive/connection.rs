@@ -28,9 +28,9 @@ pub(in crate::upstream) async fn on_connection(
 ) -> Handed {
     let setup = connection.setup();
     let (server, manners) = (&setup.config.name, Manners::of(&setup.config));
-    let outcome = match (connection.era(), &call.caller.session, connection.needs()) {
+    let outcome = match (connection.era(), &call.caller.session, connection.floor().needs()) {
         (ServerEra::Modern, ClientSession::Legacy(_), _) => {
-            setup.guests.call(connection, server, manners, call, &mut sender).await
+            setup.shared.guests.call(connection, server, manners, call, &mut sender).await
         }
         (ServerEra::Modern, ClientSession::Stateless, _) if must_be_driven(&call.method) => {
             modern(connection, manners, call.clone(), &mut sender).await

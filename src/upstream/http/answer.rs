@@ -113,14 +113,17 @@ impl Answer {
 /// The messages in a body or an event: one, or the members of an array (2025-03-26, batching). An error
 /// only where it is no JSON at all.
 pub(super) fn messages(text: &Bytes, depth: usize) -> Result<Vec<Result<Message, MessageError>>, JsonError> {
-    json::check_depth(text, depth)?;
     if text.trim_ascii_start().first() != Some(&b'[') {
         let message = Message::parse(text, depth);
         return match message {
-            Err(MessageError { cause: MessageFault::Json(error @ JsonError::Syntax(_)), .. }) => Err(error),
+            Err(MessageError {
+                cause: MessageFault::Json(error @ (JsonError::Syntax(_) | JsonError::TooDeep { .. })),
+                ..
+            }) => Err(error),
             message => Ok(vec![message]),
         };
     }
+    json::check_depth(text, depth)?;
     let elements = json::elements(text)?;
     Ok(elements.iter().map(|raw| Message::parse(Json::of(text, raw).bytes(), depth)).collect())
 }

@@ -21,7 +21,6 @@ use crate::config::{Transport, UpstreamEra};
 use crate::protocol::headers::SESSION_ID;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope};
-use crate::upstream::drive::Needs;
 use crate::upstream::handshake::{self, ServerInfo};
 use crate::upstream::questions::Floor;
 use crate::upstream::sessions::{Connect, Distinction, Opening};
@@ -170,7 +169,7 @@ impl HttpConnect {
             .map_err(|error| outcome::not_started(&self.0.server, &error.to_string()))?;
         let version = HeaderValue::from_str(&info.protocol_version)
             .map_err(|_| outcome::not_started(&self.0.server, "its revision is no header value"))?;
-        let shared = self.0.setup.config.share && opening.attached.is_none();
+        let shared = self.0.setup.config.share && opening.attached().is_none();
         let session = HttpSession::new(Parts {
             endpoint: Arc::clone(&self.0.endpoint),
             limits: self.0.limits,
@@ -178,13 +177,10 @@ impl HttpConnect {
             version,
             accept,
             forwarded: if shared { OwnHeaders::None } else { OwnHeaders::Newest(Mutex::new(forwarded.clone())) },
-            floor: Floor::new(&self.0.setup),
-            needs: Needs::of(&info.capabilities),
+            floor: Floor::new(&self.0.setup, opening.hearer.clone()),
             jobs: self.0.setup.jobs.clone(),
         });
-        if let Some(attached) = &opening.attached {
-            session.floor().attach(&attached.client, info.said.clone());
-        }
+        session.floor().opened(&info);
         // Nothing else may be sent before this is acknowledged: servers refuse or crash (field case 15).
         session.tell(&forwarded, handshake::initialized()).await;
         self.is(ServerEra::Legacy);

@@ -15,6 +15,8 @@ use super::client::HttpClient;
 use super::*;
 use crate::config::{ForwardCancel, Limits, ServerConfig, UpstreamEra};
 use crate::protocol::{Credentials, Event, Failure, Json, Method, Params, Principal, Reason};
+use crate::upstream::Shared;
+use crate::upstream::handshake::LastSeen;
 
 /// No wait is longer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -54,7 +56,8 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
         era: UpstreamEra::Legacy,
     };
     let limits = Arc::new(Limits::default());
-    let setup = Setup::new(Arc::new(config), limits, Jobs::new());
+    let (config, last_seen, shared) = (Arc::new(config), LastSeen::default(), Shared::default());
+    let setup = Setup { config, limits, jobs: Jobs::new(), last_seen, shared };
     let Transport::Http { url, headers, forward } = transport else { unreachable!() };
     let endpoint = Endpoint::new(&url, &headers, &forward, PATIENCE).unwrap();
     let endpoint = endpoint.with_client(HttpClient::http2_only(PATIENCE));

@@ -10,6 +10,7 @@ mod failures;
 mod ids;
 mod leg;
 mod listen;
+mod own;
 mod run;
 mod session;
 mod sse;
@@ -57,9 +58,7 @@ impl HttpUpstream {
         if self.closing.is_cancelled() {
             return Reply::ready(Outcome::Failed(outcome::stopping()));
         }
-        let (sender, reply) = Reply::channel();
-        self.jobs.spawn("call over HTTP", runner.run(call, sender));
-        reply
+        Reply::driven(&self.jobs, "call over HTTP", |sender| runner.run(call, sender))
     }
 
     /// Connects for `caller`, if that has not been done; sets `Setup::last_seen`.

@@ -13,16 +13,18 @@ use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
 use super::leg::HttpLeg;
-use super::session::{Health, HttpSession, InFlight, Trust};
+use super::own::Health;
+use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Failure, Json, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
-use crate::upstream::sessions::{Sessions, Want};
+use crate::upstream::sessions::{Lease, Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
-use crate::upstream::{Setup, attach, outcome};
+use crate::upstream::{Setup, log_level, outcome};
 
 /// Runs calls. Clones share sessions.
 #[derive(Clone, Debug)]
@@ -36,13 +38,13 @@ struct Inner {
     cancel_grace: Duration,
     connect: HttpConnect,
     sessions: Sessions<HttpConnect>,
+    setup: Setup,
     /// For a server that turns out to speak nothing newer.
     sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.
     stopping: Arc<Semaphore>,
-    setup: Setup,
     closing: CancellationToken,
 }
 
@@ -108,9 +110,9 @@ impl Runner {
             sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
             endpoint,
             connect,
+            setup: setup.clone(),
             next_id: AtomicU64::new(1),
             stopping: Arc::new(Semaphore::new(STOPPING)),
-            setup: setup.clone(),
             closing,
         }))
     }
@@ -133,16 +135,33 @@ impl Runner {
     }
 
     /// Runs one call to its outcome.
-    pub(super) async fn run(self, call: Call, mut sender: ReplySender) {
+    pub(super) async fn run(self, call: Call, sender: ReplySender) {
         if self.0.connect.is_sse() {
             return self.0.sse.run(call, sender).await;
         }
-        let closing = self.0.closing.clone();
-        match call.method {
-            Method::Attach => return self.attach(call, sender).await,
-            Method::Notify(_) => return self.notify(&call, sender).await,
-            _ => {}
+        if self.is_modern() {
+            return self.stands_alone(call, sender).await;
         }
+        match beside::see_to(&self.0.sessions, &self.0.setup, call, sender).await {
+            Seen::Through => {}
+            Seen::Plain(call, sender) => self.plain(call, sender).await,
+            // That was found out just now.
+            Seen::NotOpened(call, sender, _) if self.0.connect.is_sse() => self.0.sse.run(call, sender).await,
+            Seen::NotOpened(call, sender, _) if self.is_modern() => self.stands_alone(call, sender).await,
+            Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
+        }
+    }
+
+    /// Runs a call of a server that knows no sessions.
+    async fn stands_alone(&self, call: Call, sender: ReplySender) {
+        match call.method {
+            Method::Attach => self.host(&call, sender).await,
+            _ => self.plain(call, sender).await,
+        }
+    }
+
+    async fn plain(&self, call: Call, mut sender: ReplySender) {
+        let closing = self.0.closing.clone();
         let ended = tokio::select! {
             ended = self.attempts(&call, &mut sender) => ended,
             // The sender's end makes the outcome unknown.
@@ -157,16 +176,51 @@ impl Runner {
         }
     }
 
-    /// Keeps the session of a legacy client, by whatever means the server turns out to have.
-    async fn attach(&self, call: Call, sender: ReplySender) {
-        if self.is_modern() {
-            return self.host(&call, sender).await;
+    /// Sends the call, and once more where that is safe.
+    async fn attempts(&self, call: &Call, sender: &mut ReplySender) -> Ended {
+        let first = self.attempt(call, sender).await;
+        let repeat = match &first {
+            Ended::Again(_) => true,
+            // A tool may have run in the moment in which its session was lost (field case 13). Where the policy
+            // allows a second run, the layers above send the call again.
+            Ended::SessionGone(_) => call.method != Method::CallTool,
+            Ended::Done(_) => false,
+        };
+        if repeat && !sender.is_cancelled() { self.attempt(call, sender).await } else { first }
+    }
+
+    async fn attempt(&self, call: &Call, sender: &mut ReplySender) -> Ended {
+        let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
+        if !self.is_modern() {
+            let session = tokio::select! {
+                session = self.session(call, &forwarded) => session,
+                () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
+            };
+            match session {
+                Ok(session) => {
+                    log_level::ask(&*session, call).await;
+                    return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
+                        None => self.legacy(&session, call, &forwarded, sender).await,
+                        Some(needs) => {
+                            let leg = HttpLeg { runner: self.clone(), session: Some(HttpSession::clone(&session)) };
+                            Ended::Done(drive::legacy(&leg, needs, self.manners(), call.clone(), sender).await)
+                        }
+                    };
+                }
+                Err(_) if self.is_modern() => {}
+                Err(failure) => return Ended::Done(Outcome::Failed(failure)),
+            }
         }
-        match attach::keep(&self.0.sessions, &self.0.setup, call, sender).await {
-            Ok(()) => {}
-            Err(other) if self.0.connect.is_sse() => self.0.sse.run(other.call, other.sender).await,
-            Err(other) if self.is_modern() => self.host(&other.call, other.sender).await,
-            Err(not_opened) => not_opened.tell(),
+        let leg = || HttpLeg { runner: self.clone(), session: None };
+        match call.caller.session {
+            ClientSession::Legacy(_) => {
+                let guests = &self.0.setup.shared.guests;
+                Ended::Done(guests.call(&leg(), &self.0.server, self.manners(), call, sender).await)
+            }
+            ClientSession::Stateless if drive::must_be_driven(&call.method) => {
+                Ended::Done(drive::modern(&leg(), self.manners(), call.clone(), sender).await)
+            }
+            ClientSession::Stateless => self.modern(call, &forwarded, sender).await,
         }
     }
 
@@ -178,30 +232,14 @@ impl Runner {
                 () = sender.abandoned() => return,
             }
         }
-        let Some(server) = self.0.setup.last_seen.get() else {
+        let Some(info) = self.0.setup.last_seen.get() else {
             let why = "it does not say what it is (server/discover)";
             return sender.done(Outcome::Failed(outcome::not_started(&self.0.server, why)));
         };
         let leg = HttpLeg { runner: self.clone(), session: None };
         tokio::select! {
-            () = self.0.setup.guests.host(&leg, &server, call, &sender) => {}
+            () = self.0.setup.shared.guests.host(&leg, &info, call, &sender) => {}
             () = self.0.closing.cancelled() => {}
-        }
-    }
-
-    /// Passes a notification of a legacy client on.
-    async fn notify(&self, call: &Call, sender: ReplySender) {
-        if self.is_modern() {
-            return sender.done(Outcome::Result(Json::empty_object()));
-        }
-        match self.0.sessions.get_for(call).await {
-            Ok(session) => {
-                if let Some(note) = wire::notification(call) {
-                    session.tell(&self.0.endpoint.forwarded(&call.caller.credentials), note).await;
-                }
-                sender.done(Outcome::Result(Json::empty_object()));
-            }
-            Err(failure) => sender.done(Outcome::Failed(failure)),
         }
     }
 
@@ -229,60 +267,12 @@ impl Runner {
         }
     }
 
-    /// Sends the call, and once more where that is safe.
-    async fn attempts(&self, call: &Call, sender: &mut ReplySender) -> Ended {
-        let first = self.attempt(call, sender).await;
-        let repeat = match &first {
-            Ended::Again(_) => true,
-            // A tool may have run in the moment in which its session was lost (field case 13). Where the policy
-            // allows a second run, the layers above send the call again.
-            Ended::SessionGone(_) => call.method != Method::CallTool,
-            Ended::Done(_) => false,
-        };
-        if repeat && !sender.is_cancelled() { self.attempt(call, sender).await } else { first }
-    }
-
-    async fn attempt(&self, call: &Call, sender: &mut ReplySender) -> Ended {
-        let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
-        if !self.is_modern() {
-            let session = tokio::select! {
-                session = self.session(call, &forwarded) => session,
-                () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
-            };
-            match session {
-                Ok(session) if drive::may_be_task(call, session.needs()) => {
-                    let leg = HttpLeg { runner: self.clone(), session: Some(session.clone()) };
-                    let outcome = drive::legacy(&leg, session.needs(), self.manners(), call.clone(), sender).await;
-                    return Ended::Done(outcome);
-                }
-                Ok(session) => return self.legacy(&session, call, &forwarded, sender).await,
-                Err(_) if self.is_modern() => {}
-                Err(failure) => return Ended::Done(Outcome::Failed(failure)),
-            }
-        }
-        let leg = || HttpLeg { runner: self.clone(), session: None };
-        match call.caller.session {
-            ClientSession::Legacy(_) => {
-                let guests = &self.0.setup.guests;
-                Ended::Done(guests.call(&leg(), &self.0.server, self.manners(), call, sender).await)
-            }
-            ClientSession::Stateless if drive::must_be_driven(&call.method) => {
-                Ended::Done(drive::modern(&leg(), self.manners(), call.clone(), sender).await)
-            }
-            ClientSession::Stateless => self.modern(call, &forwarded, sender).await,
-        }
-    }
-
     fn manners(&self) -> Manners {
         Manners::of(&self.0.setup.config)
     }
 
     /// A session that is believed to live.
-    async fn session(
-        &self,
-        call: &Call,
-        forwarded: &HeaderMap,
-    ) -> Result<impl std::ops::Deref<Target = HttpSession> + use<>, Failure> {
+    async fn session(&self, call: &Call, forwarded: &HeaderMap) -> Result<Lease<HttpSession>, Failure> {
         let session = self.0.sessions.get_for(call).await?;
         // A call that may run once only is not sent into a doubt.
         if call.method != Method::CallTool || session.trust() != Trust::Doubtful {

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Answer, ReadLimits, Refusal};
+use super::answer::{ReadLimits, Refusal};
 use super::client::{RopeBody, SendError};
 use super::endpoint::Endpoint;
 use super::ids;
@@ -19,10 +19,9 @@ use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::protocol::{Call, EventSender, Json, Progress, Rope};
 use crate::shared_map::SharedMap;
-use crate::upstream::drive::Needs;
 use crate::upstream::questions::{Fate, Floor, Origin, Request as Asked, Seat};
 use crate::upstream::sessions;
-use crate::upstream::wire::{self, ServerEra};
+use crate::upstream::wire;
 
 /// A session with a legacy server. Clones are the same session.
 #[derive(Clone)]
@@ -44,8 +43,6 @@ pub(super) struct Parts {
     pub(super) forwarded: OwnHeaders,
     /// Who runs on it, and can be asked.
     pub(super) floor: Floor,
-    /// Which of its tools must run as tasks.
-    pub(super) needs: Needs,
     /// Where its jobs run.
     pub(super) jobs: Jobs,
 }
@@ -105,20 +102,11 @@ pub(super) struct InFlight {
     cancelled: bool,
 }
 
-/// What a server says of a session that is asked after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Health {
-    /// It knows it, or does not say.
-    Known,
-    /// It does not.
-    Gone,
-}
-
 /// Answers to requests of the server that may be on their way at a time.
 const ANSWERS: usize = 8;
 
 /// How long the server may take to acknowledge what needs no answer.
-const ACKNOWLEDGE: Duration = Duration::from_secs(10);
+pub(super) const ACKNOWLEDGE: Duration = Duration::from_secs(10);
 
 /// How long a close may take.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -139,6 +127,11 @@ impl HttpSession {
             ended: CancellationToken::new(),
             answers: Arc::new(Semaphore::new(ANSWERS)),
         }))
+    }
+
+    /// An id for a request of ours.
+    pub(super) fn next_id(&self) -> u64 {
+        self.0.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// How much is read of what the server sends.
@@ -208,7 +201,7 @@ impl HttpSession {
                 newest.clone_from(forwarded);
             }
         }
-        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id();
         let (progress, progress_out) = mpsc::channel(WAITING_PROGRESS);
         self.0.progress.insert(id, progress);
         self.life().calls += 1;
@@ -265,16 +258,8 @@ impl HttpSession {
         &self.0.parts.floor
     }
 
-    /// Which tools of the server must run as tasks.
-    pub(super) fn needs(&self) -> &Needs {
-        &self.0.parts.needs
-    }
-
     /// Takes a notification in that is neither progress nor a log line of a call.
     pub(super) fn said(&self, method: String, params: Option<Json>) {
-        if method == "notifications/tools/list_changed" {
-            self.needs().forget();
-        }
         match (method.as_str(), &params) {
             ("notifications/cancelled", Some(params)) => self.floor().withdraw(params),
             _ => self.floor().notification(method, params),
@@ -316,30 +301,6 @@ impl HttpSession {
             // Full: the call is behind, and newer progress will follow.
             let _ = call.try_send(progress);
         }
-    }
-
-    /// Asks the server whether it knows the session, by a `ping`.
-    pub(super) async fn check(&self, forwarded: &HeaderMap) -> Result<Health, SendError> {
-        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let ping = wire::own_request("ping", ServerEra::Legacy, id);
-        let asked = async {
-            let response = self.post(forwarded, ping).await?;
-            let unknown = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST);
-            if !unknown {
-                return Ok(Health::Known);
-            }
-            Ok(match Answer::read(response, self.limits()).await {
-                Ok(Answer::Refused(refusal)) if refusal.answers(id).is_some() => Health::Known,
-                _ => Health::Gone,
-            })
-        };
-        // A server that is slow to answer a ping may be busy; the call will tell.
-        let health = tokio::time::timeout(ACKNOWLEDGE / 2, asked).await.unwrap_or(Ok(Health::Known))?;
-        match health {
-            Health::Known => self.worked(),
-            Health::Gone => self.gone(),
-        }
-        Ok(health)
     }
 
     fn mark(&self, mut request: Request<RopeBody>) -> Request<RopeBody> {

@@ -1,7 +1,7 @@
 //! The calls of one session, and whom the server can ask through them.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -16,9 +16,14 @@ use crate::jobs::Jobs;
 use crate::protocol::message::{self, RequestId};
 use crate::protocol::{
     Abilities, Call, ClientSession, Event, EventSender, Json, Method, Notification, Question, QuestionKind, Rope,
-    RpcError,
+    RpcError, meta_key,
 };
 use crate::upstream::Setup;
+use crate::upstream::drive::Needs;
+use crate::upstream::handshake::ServerInfo;
+use crate::upstream::listening::{Hub, Subscriptions};
+use crate::upstream::log_level::{AskedLevel, Level};
+use crate::upstream::sessions::Hearer;
 
 /// The calls of one session. Clones are of the same session.
 #[derive(Clone, Debug)]
@@ -28,6 +33,12 @@ pub(in crate::upstream) struct Floor(Arc<Inner>);
 struct Inner {
     table: Mutex<Table>,
     askers: Askers,
+    hub: Hub,
+    hearer: Hearer,
+    capabilities: OnceLock<Json>,
+    needs: OnceLock<Needs>,
+    subscriptions: Subscriptions,
+    level: AskedLevel,
     offer: Vec<Offer>,
     share: bool,
     serial: bool,
@@ -67,12 +78,18 @@ const LONGEST: usize = 256 << 10;
 const LONGEST_KEY: usize = 128;
 
 impl Floor {
-    /// A session without calls.
-    pub(in crate::upstream) fn new(setup: &Setup) -> Self {
+    /// A session without calls, for those who hear what the server says on it.
+    pub(in crate::upstream) fn new(setup: &Setup, hearer: Hearer) -> Self {
         let config = &setup.config;
         Self(Arc::new(Inner {
             table: Mutex::default(),
-            askers: setup.askers.clone(),
+            askers: setup.shared.askers.clone(),
+            hub: setup.shared.hub.clone(),
+            hearer,
+            capabilities: OnceLock::new(),
+            needs: OnceLock::new(),
+            subscriptions: Subscriptions::default(),
+            level: AskedLevel::default(),
             offer: config.offer.clone(),
             share: config.share,
             serial: config.serial,
@@ -84,16 +101,45 @@ impl Floor {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session belongs to this legacy client, which hears first that it is open, with the server's result of
+    /// The session is open. If it belongs to a legacy client, that hears of it first, with the server's result of
     /// `initialize`, and then what the server says outside of calls.
-    pub(in crate::upstream) fn attach(&self, client: &Client, result: Json) {
-        client.0.events.event(Event::Attached(result));
-        self.table().client = Some(client.clone());
+    pub(in crate::upstream) fn opened(&self, info: &ServerInfo) {
+        if let Hearer::Client(attached) = &self.0.hearer {
+            attached.client.0.events.event(Event::Attached(info.said.clone()));
+            self.table().client = Some(attached.client.clone());
+        }
+        // Set once: a session has one handshake.
+        let _ = self.0.capabilities.set(info.capabilities.clone());
+        let _ = self.0.needs.set(Needs::of(&info.capabilities));
+    }
+
+    /// What the server said that it can.
+    pub(in crate::upstream) fn capabilities(&self) -> Json {
+        self.0.capabilities.get().cloned().unwrap_or_else(Json::empty_object)
+    }
+
+    /// Which tools of the server must run as tasks; `None` before the session is open, and for a modern server.
+    pub(in crate::upstream) fn needs(&self) -> Option<&Needs> {
+        self.0.needs.get()
+    }
+
+    /// What the session is subscribed to.
+    pub(in crate::upstream) fn subscriptions(&self) -> &Subscriptions {
+        &self.0.subscriptions
+    }
+
+    /// The level of log lines that is to be asked for before `call` is sent; `None` if it is not to be asked.
+    pub(in crate::upstream) fn level_to_ask(&self, call: &Call) -> Option<Level> {
+        if self.is_attached() || !self.0.capabilities.get()?.member("logging")?.is_object() {
+            return None;
+        }
+        let wanted = call.params.meta_member(meta_key::LOG_LEVEL)?.read::<String>().ok()?;
+        self.0.level.wanted(&wanted)
     }
 
     /// Whether the session belongs to one legacy client.
     pub(in crate::upstream) fn is_attached(&self) -> bool {
-        self.table().client.is_some()
+        matches!(self.0.hearer, Hearer::Client(_))
     }
 
     /// A call with this id upstream begins.
@@ -157,9 +203,20 @@ impl Floor {
 
     /// Takes a notification in that belongs to no call.
     pub(in crate::upstream) fn notification(&self, method: String, params: Option<Json>) {
-        let client = self.table().client.clone();
-        if let Some(client) = client {
-            client.0.events.event(Event::Notification(Notification { method, params }));
+        if method == "notifications/tools/list_changed"
+            && let Some(needs) = self.needs()
+        {
+            needs.forget();
+        }
+        let said = Notification { method, params };
+        match &self.0.hearer {
+            Hearer::Audience(audience) => self.0.hub.publish(audience, &said),
+            Hearer::Client(attached) => {
+                // Not before it knows that its session is open.
+                if self.table().client.is_some() {
+                    attached.client.0.events.event(Event::Notification(said));
+                }
+            }
         }
     }
 

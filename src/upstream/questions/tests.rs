@@ -10,10 +10,12 @@ use crate::config::{ForwardCancel, Limits, Offer, ServerConfig, SessionCount, Tr
 use crate::jobs::Jobs;
 use crate::protocol::message::RequestId;
 use crate::protocol::{
-    Abilities, Answer, Ask, Call, Caller, ClientSession, Credentials, Event, Json, Method, Params, Principal, Reply,
-    ReplySender, Rope, TaskSupport,
+    Abilities, Answer, Ask, Call, Caller, ClientSession, Credentials, Event, Json, Method, Outcome, Params, Principal,
+    Reply, ReplySender, Rope, TaskSupport,
 };
-use crate::upstream::Setup;
+use crate::upstream::handshake::{LastSeen, ServerInfo};
+use crate::upstream::sessions::{Attached, Audience, Hearer};
+use crate::upstream::{Setup, Shared};
 
 /// One session, and what went back to the server.
 struct Bench {
@@ -43,6 +45,10 @@ impl Bench {
     }
 
     fn with(change: impl FnOnce(&mut ServerConfig)) -> Self {
+        Self::of(Hearer::Audience(Audience::Everybody), change)
+    }
+
+    fn of(hearer: Hearer, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let mut config = ServerConfig {
             name: "mock".to_owned(),
             transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
@@ -58,9 +64,10 @@ impl Bench {
             era: UpstreamEra::Legacy,
         };
         change(&mut config);
-        let setup = Setup::new(Arc::new(config), Arc::new(Limits::default()), Jobs::new());
+        let (last_seen, shared, limits) = (LastSeen::default(), Shared::default(), Arc::new(Limits::default()));
+        let setup = Setup { config: Arc::new(config), limits, jobs: Jobs::new(), last_seen, shared };
         let (way, answers) = mpsc::unbounded_channel();
-        Self { floor: Floor::new(&setup), answers, way }
+        Self { floor: Floor::new(&setup, hearer), answers, way }
     }
 
     fn call(&self, id: u64, who: &str, tool: &str, abilities: &Value) -> Running {
@@ -311,10 +318,13 @@ async fn a_session_of_several_principals_refuses_what_names_no_call_unless_it_is
 
 #[tokio::test]
 async fn a_legacy_client_is_asked_on_its_own_listen_stream_and_over_one_channel_in_its_call() {
-    let mut bench = Bench::new();
     let (sender, mut outside) = Reply::channel();
     let client = Client::new(sender.events(), Abilities::of(of(&forms())));
-    bench.floor.attach(&client, of(&json!({ "protocolVersion": "2025-06-18" })));
+    let attached = Attached { params: Json::empty_object(), client: client.clone() };
+    let mut bench = Bench::of(Hearer::Client(attached), |_| {});
+    bench.floor.notification("notifications/too/early".to_owned(), None);
+    let said = Outcome::Result(of(&json!({ "protocolVersion": "2025-06-18" })));
+    bench.floor.opened(&ServerInfo::of_initialize(said).unwrap());
     let Some(Event::Attached(result)) = outside.next().await else { panic!() };
     assert_eq!(result.as_str(), r#"{"protocolVersion":"2025-06-18"}"#);
     // Nothing runs.

@@ -21,12 +21,13 @@ use self::opening::Key;
 use self::slot::{Slot, State, Visit};
 use super::outcome;
 use super::stdio::connection::Connection;
+use super::questions::Floor;
 use crate::config::{ServerConfig, SessionCount};
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Failure, Method};
+use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Rope};
 use crate::shared_map::SharedMap;
 
-pub(super) use self::opening::{Attached, Distinction, Opening};
+pub(super) use self::opening::{Attached, Audience, Distinction, Hearer, Opening};
 pub(super) use self::slot::Lease;
 
 /// Opens sessions.
@@ -54,8 +55,8 @@ pub(super) trait Session: Clone + fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The connection, if a modern server is at the other end: it knows no sessions, so there is more to do for a
-    /// legacy client.
+    /// The connection, if a modern server is at the other end: it knows no sessions, so there is more to do for those
+    /// who expect one.
     fn modern(&self) -> Option<&Connection> {
         None
     }
@@ -68,6 +69,18 @@ pub(super) trait Session: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Ends it in good order, within bounded time.
     fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// A session on which we ask things of our own.
+pub(super) trait Speak: Session {
+    /// Who runs on it, and hears what the server says.
+    fn floor(&self) -> &Floor;
+
+    /// Sends a notification, and waits until the server has it, within bounded time.
+    fn notify(&self, note: Rope) -> impl Future<Output = ()> + Send;
+
+    /// Sends a request of our own. Its outcome comes within bounded time.
+    fn request(&self, method: &'static str, params: Rope) -> impl Future<Output = Outcome> + Send;
 }
 
 /// The sessions with one server.
@@ -152,7 +165,7 @@ impl<C: Connect> Sessions<C> {
         let key = self.key(caller);
         let visit = match caller.session {
             ClientSession::Legacy(_) => self.known(&key, want)?,
-            ClientSession::Stateless => self.visit(&key, || Opening::of(caller), want).await?,
+            ClientSession::Stateless => self.visit(&key, || self.opening_of(caller), want).await?,
         };
         self.settled(visit, want).await
     }
@@ -171,12 +184,26 @@ impl<C: Connect> Sessions<C> {
         self.0.jobs.idle().await;
     }
 
+    /// Resolves when no session is opened any more.
+    pub(super) async fn closing(&self) {
+        self.0.closing.cancelled().await;
+    }
+
     /// How many sessions are open or being opened.
     #[cfg(test)]
     fn count(&self) -> usize {
         let mut count = 0;
         self.0.rows.for_each(|_, row| count += row.len());
         count
+    }
+
+    /// Who listens together with `caller`.
+    pub(super) fn audience(&self, caller: &Caller) -> Audience {
+        Audience::of(caller, self.0.server.share, || self.0.connector.distinction(caller))
+    }
+
+    fn opening_of(&self, caller: &Caller) -> Opening {
+        Opening { caller: caller.clone(), hearer: Hearer::Audience(self.audience(caller)) }
     }
 
     fn key(&self, caller: &Caller) -> Key {

@@ -10,8 +10,26 @@ use crate::upstream::questions::Client;
 pub(in crate::upstream) struct Opening {
     /// The caller whose call is the first, or the legacy client.
     pub(in crate::upstream) caller: Caller,
-    /// The legacy client whose session it becomes; `None` for modern callers.
-    pub(in crate::upstream) attached: Option<Attached>,
+    /// Who hears what the server says on it.
+    pub(in crate::upstream) hearer: Hearer,
+}
+
+/// Who hears what a server says outside of calls.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) enum Hearer {
+    /// Modern callers that listen.
+    Audience(Audience),
+    /// The legacy client whose session it is.
+    Client(Attached),
+}
+
+/// Modern callers that share sessions, but for what their clients can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::upstream) enum Audience {
+    /// Everybody.
+    Everybody,
+    /// One principal, and of it those that are alike in this.
+    One(Principal, Distinction),
 }
 
 /// A legacy client that gets a session of its own.
@@ -30,18 +48,19 @@ pub(in crate::upstream) struct Distinction([u8; 32]);
 /// Who may use a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key {
-    /// Everybody whose client can be asked the same.
-    Shared(Distinction),
-    /// One principal, and of it those that are alike in this and whose client can be asked the same.
-    Of(Principal, Distinction, Distinction),
+    /// Those of an audience whose clients can be asked the same.
+    Of(Audience, Distinction),
     /// The legacy client with this session.
     Client(u64),
 }
 
 impl Opening {
-    /// For a modern caller.
-    pub(in crate::upstream) fn of(caller: &Caller) -> Self {
-        Self { caller: caller.clone(), attached: None }
+    /// The legacy client whose session it becomes.
+    pub(in crate::upstream) fn attached(&self) -> Option<&Attached> {
+        match &self.hearer {
+            Hearer::Audience(_) => None,
+            Hearer::Client(attached) => Some(attached),
+        }
     }
 }
 
@@ -58,22 +77,26 @@ impl Distinction {
     }
 }
 
+impl Audience {
+    /// That of `caller`. `headers` tells callers of its principal apart.
+    pub(super) fn of(caller: &Caller, share: bool, headers: impl FnOnce() -> Distinction) -> Self {
+        if share { Self::Everybody } else { Self::One(caller.principal.clone(), headers()) }
+    }
+}
+
 impl Key {
     /// The key of `caller`. `headers` tells callers of its principal apart.
     pub(super) fn of(caller: &Caller, share: bool, headers: impl FnOnce() -> Distinction) -> Self {
         match caller.session {
             ClientSession::Legacy(number) => Self::Client(number),
-            ClientSession::Stateless => {
-                let declared = declared(&caller.abilities);
-                if share { Self::Shared(declared) } else { Self::Of(caller.principal.clone(), headers(), declared) }
-            }
+            ClientSession::Stateless => Self::Of(Audience::of(caller, share, headers), declared(&caller.abilities)),
         }
     }
 
     /// Whether the client can be asked anything.
     pub(super) fn can_be_asked(&self) -> bool {
         match self {
-            Self::Shared(declared) | Self::Of(_, _, declared) => *declared != Distinction::default(),
+            Self::Of(_, declared) => *declared != Distinction::default(),
             Self::Client(_) => false,
         }
     }

@@ -1,8 +1,9 @@
 //! One connection on which messages go both ways: calls multiplexed over the two streams of a child process, or over
 //! the event stream and the POSTs of HTTP+SSE.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,13 +15,12 @@ use super::pipes::{Broken, Inbound, Outbound, Outgoing, Pipe};
 use super::scan::{Addressee, Scan};
 use crate::config::ForwardCancel;
 use crate::protocol::json::{self, Json};
-use crate::protocol::message::MessageFault;
+use crate::protocol::message::{self, MessageFault};
 use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope, RpcError};
-use crate::upstream::drive::Needs;
-use crate::upstream::handshake::ServerInfo;
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
 use crate::upstream::questions::Floor;
+use crate::upstream::sessions::Hearer;
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome, wire};
 
@@ -48,8 +48,6 @@ struct Inner {
     /// not read has no use for them.
     notes: mpsc::Sender<Rope>,
     modern: AtomicBool,
-    /// Which tools of the server must run as tasks; known behind the handshake.
-    needs: OnceLock<Needs>,
     noise: AtomicU64,
     answers: AtomicU64,
     /// No call is let in any more.
@@ -66,6 +64,8 @@ struct Request {
     line: Rope,
 }
 
+/// How long a request of our own may take.
+const OWN_REQUEST: Duration = Duration::from_secs(10);
 /// Requests that wait to be written.
 const REQUESTS: usize = 64;
 /// Answers and notifications that wait to be written.
@@ -73,26 +73,30 @@ const NOTES: usize = 256;
 
 impl Connection {
     /// A connection over these streams. Its jobs run in the jobs of `setup`.
-    pub(super) fn open<R, W>(setup: &Setup, reader: R, writer: W) -> Self
+    pub(super) fn open<R, W>(setup: &Setup, hearer: Hearer, reader: R, writer: W) -> Self
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        Self::between(setup, Lines::new(reader, setup.limits.message), Pipe::new(writer))
+        Self::between(setup, hearer, Lines::new(reader, setup.limits.message), Pipe::new(writer))
     }
 
     /// A connection whose messages come and go in any other way.
-    pub(in crate::upstream) fn between(setup: &Setup, inbound: impl Inbound, outbound: impl Outbound) -> Self {
+    pub(in crate::upstream) fn between(
+        setup: &Setup,
+        hearer: Hearer,
+        inbound: impl Inbound,
+        outbound: impl Outbound,
+    ) -> Self {
         let (requests, requests_out) = mpsc::channel(REQUESTS);
         let (notes, notes_out) = mpsc::channel(NOTES);
         let connection = Self(Arc::new(Inner {
             setup: setup.clone(),
             pending: Pending::default(),
-            floor: Floor::new(setup),
+            floor: Floor::new(setup, hearer),
             requests,
             notes,
             modern: AtomicBool::new(false),
-            needs: OnceLock::new(),
             noise: AtomicU64::new(0),
             answers: AtomicU64::new(0),
             over: CancellationToken::new(),
@@ -187,6 +191,13 @@ impl Connection {
         }
     }
 
+    /// Sends a request of our own to a server that may be slow or silent.
+    pub(in crate::upstream) async fn request(&self, method: &'static str, params: Rope) -> Outcome {
+        let request = |id| message::request(&RequestId::from_number(id), method, Some(params));
+        let silent = || Outcome::Failed(Failure::outcome_unknown("the server did not answer"));
+        tokio::time::timeout(OWN_REQUEST, self.ask(request)).await.unwrap_or_else(|_| silent())
+    }
+
     /// Sends an answer or a notification.
     pub(super) fn tell(&self, note: Rope) {
         if self.0.notes.try_send(wire::line(note)).is_err() {
@@ -200,26 +211,9 @@ impl Connection {
         let _ = self.0.notes.send(wire::line(note)).await;
     }
 
-    /// From now on the server is spoken to in the words of its era.
-    pub(in crate::upstream) fn know(&self, server: &ServerInfo) {
-        self.0.modern.store(server.era == ServerEra::Modern, Ordering::Release);
-        // There is one handshake on a connection.
-        let _ = self.0.needs.set(Needs::of(&server.capabilities));
-    }
-
-    /// Which kind of revision the server speaks.
-    pub(in crate::upstream) fn era(&self) -> ServerEra {
-        if self.0.modern.load(Ordering::Acquire) { ServerEra::Modern } else { ServerEra::Legacy }
-    }
-
-    /// Which tools of the server must run as tasks.
-    pub(in crate::upstream) fn needs(&self) -> Option<&Needs> {
-        self.0.needs.get()
-    }
-
-    /// What the connection is made of.
-    pub(in crate::upstream) fn setup(&self) -> &Setup {
-        &self.0.setup
+    /// From now on the server is spoken to in the words of that era.
+    pub(in crate::upstream) fn set_era(&self, era: ServerEra) {
+        self.0.modern.store(era == ServerEra::Modern, Ordering::Release);
     }
 
     /// How many answers have come.
@@ -231,6 +225,11 @@ impl Connection {
     #[cfg(test)]
     pub(super) fn noise(&self) -> u64 {
         self.0.noise.load(Ordering::Relaxed)
+    }
+
+    /// What the connection is made of.
+    pub(in crate::upstream) fn setup(&self) -> &Setup {
+        &self.0.setup
     }
 
     /// Resolves when no call is let in any more.
@@ -282,9 +281,14 @@ impl Connection {
         &self.0.floor
     }
 
+    /// Which kind of revision the server speaks.
+    pub(in crate::upstream) fn era(&self) -> ServerEra {
+        if self.0.modern.load(Ordering::Acquire) { ServerEra::Modern } else { ServerEra::Legacy }
+    }
+
     fn peer(&self) -> Peer<'_> {
         let shared = self.0.setup.config.share && !self.0.floor.is_attached();
-        Peer { era: self.era(), shared, pending: &self.0.pending, floor: &self.0.floor, needs: self.needs() }
+        Peer { era: self.era(), shared, pending: &self.0.pending, floor: &self.0.floor }
     }
 
     async fn read_all(self, mut inbound: impl Inbound) {

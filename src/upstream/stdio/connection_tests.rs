@@ -7,6 +7,9 @@ use super::*;
 use crate::config::{Limits, ServerConfig, Transport, UpstreamEra};
 use crate::jobs::Jobs;
 use crate::protocol::{Caller, Credentials, Event, Method, Params, Principal};
+use crate::upstream::Shared;
+use crate::upstream::handshake::LastSeen;
+use crate::upstream::sessions::Audience;
 
 /// The server's end of a connection.
 struct Server {
@@ -42,14 +45,18 @@ fn setup(cancel: ForwardCancel, message: usize) -> Setup {
         era: UpstreamEra::Legacy,
     };
     let limits = Limits { message, ..Limits::default() };
-    Setup::new(config.into(), limits.into(), Jobs::new())
+    let (config, limits) = (config.into(), limits.into());
+    Setup { config, limits, jobs: Jobs::new(), last_seen: LastSeen::default(), shared: Shared::default() }
 }
 
 fn open_with(setup: &Setup, room: usize) -> (Connection, Server) {
     let (ours, theirs) = tokio::io::duplex(room);
     let (reader, writer) = tokio::io::split(ours);
     let (lines, out) = tokio::io::split(theirs);
-    (Connection::open(setup, reader, writer), Server { lines: BufReader::new(lines).lines(), out })
+    (
+        Connection::open(setup, Hearer::Audience(Audience::Everybody), reader, writer),
+        Server { lines: BufReader::new(lines).lines(), out },
+    )
 }
 
 fn open() -> (Connection, Server) {
@@ -297,9 +304,7 @@ async fn a_server_that_does_not_read_holds_calls_back_but_not_their_cancel() {
 #[tokio::test]
 async fn a_modern_server_that_sends_a_request_gets_no_answer() {
     let (connection, mut server) = open();
-    let said = r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#;
-    let said = Outcome::Result(Json::parse(Bytes::from_static(said.as_bytes())).unwrap());
-    connection.know(&ServerInfo::of_discover(said).unwrap());
+    connection.set_era(ServerEra::Modern);
     server.write(r#"{"jsonrpc":"2.0","id":9,"method":"ping"}"#).await;
     let _reply = send(&connection, r#"{"name":"t"}"#);
     let request = server.read().await;

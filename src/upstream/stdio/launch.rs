@@ -14,7 +14,7 @@ use crate::config::{ServerConfig, Transport, UpstreamEra};
 use crate::protocol::{Failure, Outcome, Principal};
 use crate::shared_map::SharedMap;
 use crate::upstream::handshake::{self, HandshakeError, ServerInfo};
-use crate::upstream::sessions::{Connect, Opening};
+use crate::upstream::sessions::{Connect, Hearer, Opening};
 use crate::upstream::{Setup, outcome};
 
 /// Starts child processes.
@@ -65,12 +65,12 @@ impl Launcher {
         Ok(())
     }
 
-    fn start(&self) -> Result<Process, String> {
+    fn start(&self, hearer: Hearer) -> Result<Process, String> {
         let Transport::Stdio { command, env, cwd, hide } = &self.setup.config.transport else {
             return Err("it is no stdio server".to_owned());
         };
         let plan = Plan { command, env, cwd: cwd.as_deref(), hide };
-        Process::start(&self.setup, plan, &self.guard).map_err(|error| error.to_string())
+        Process::start(&self.setup, hearer, plan, &self.guard).map_err(|error| error.to_string())
     }
 
     /// Says why a start failed, to the log with what the server said last, and to the callers.
@@ -130,12 +130,12 @@ impl Connect for Launcher {
         let deadline = Instant::now() + within;
         let principal = &opening.caller.principal;
         self.wait_for_turn(principal).await?;
-        let process = self.start().map_err(|why| self.failed(&why, None))?;
+        let process = self.start(opening.hearer.clone()).map_err(|why| self.failed(&why, None))?;
         // A process whose start fails, or is broken off, must not be left behind.
         let closing = process.closing().clone().drop_guard();
         match timeout_at(deadline, shake_hands(process.connection(), &self.setup.config, opening)).await {
             Ok(Ok(info)) => {
-                process.connection().know(&info);
+                process.connection().set_era(info.era);
                 self.setup.last_seen.set(info);
                 self.starts().worked();
                 self.watch(&process, principal.clone());
@@ -194,9 +194,7 @@ pub(in crate::upstream) async fn initialize(
 ) -> Result<ServerInfo, HandshakeError> {
     let asked = connection.ask(|id| handshake::initialize(id, opening, &config.offer));
     let info = ServerInfo::of_initialize(asked.await)?;
-    if let Some(attached) = &opening.attached {
-        connection.floor().attach(&attached.client, info.said.clone());
-    }
+    connection.floor().opened(&info);
     connection.notify(handshake::initialized()).await;
     Ok(info)
 }

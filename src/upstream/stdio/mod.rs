@@ -13,9 +13,10 @@ mod stderr;
 
 use self::connection::Handed;
 use self::launch::Launcher;
-use super::sessions::{Session, Sessions, Want};
-use super::{Setup, attach, drive, outcome, wire};
-use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, ReplySender};
+use super::beside::{self, Seen};
+use super::sessions::{Sessions, Want};
+use super::{Setup, drive, log_level, outcome};
+use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 
 pub(super) use self::launch::initialize;
 pub use self::spawn::GuardProgram;
@@ -40,20 +41,14 @@ impl StdioUpstream {
 
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
-        let (sender, reply) = Reply::channel();
         let (sessions, setup) = (self.sessions.clone(), self.setup.clone());
-        self.setup.jobs.spawn("stdio call", async move {
-            match &call.method {
-                Method::Attach => {
-                    if let Err(not_opened) = attach::keep(&sessions, &setup, call, sender).await {
-                        not_opened.tell();
-                    }
-                }
-                Method::Notify(_) => notify(&sessions, &call, sender).await,
-                _ => see_through(&sessions, &setup.config.name, &call, sender).await,
+        Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
+            match beside::see_to(&sessions, &setup, call, sender).await {
+                Seen::Through => {}
+                Seen::Plain(call, sender) => see_through(&sessions, &setup.config.name, &call, sender).await,
+                Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
             }
-        });
-        reply
+        })
     }
 
     /// Starts a process for `caller`, if there is none.
@@ -79,6 +74,7 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
             Ok(process) => process,
             Err(failure) => return sender.done(Outcome::Failed(failure)),
         };
+        log_level::ask(&*process, call).await;
         match drive::on_connection(process.connection(), call, sender).await {
             Handed::Over => return,
             Handed::NotTaken(back) => sender = back,
@@ -86,17 +82,4 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
     }
     let why = "it ended again and again before it took the call";
     sender.done(Outcome::Failed(outcome::not_started(server, why)));
-}
-
-/// Passes a notification of a legacy client on.
-async fn notify(sessions: &Sessions<Launcher>, call: &Call, sender: ReplySender) {
-    match sessions.get_for(call).await {
-        Ok(process) => {
-            if let Some(note) = wire::notification(call).filter(|_| process.modern().is_none()) {
-                process.connection().notify(note).await;
-            }
-            sender.done(Outcome::Result(Json::empty_object()));
-        }
-        Err(failure) => sender.done(Outcome::Failed(failure)),
-    }
 }

@@ -59,6 +59,9 @@ impl Session {
         let body: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(body["id"], "i");
         let id = head.get("mcp-session-id").expect("a session").to_owned();
+        let session = format!("mcp-session-id: {id}\r\n{more}");
+        client.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, &session).await;
+        assert_eq!(client.response().await.0.status, 202);
         Self { id, attached, result: body["result"].clone() }
     }
 
@@ -95,6 +98,17 @@ pub(crate) async fn event(client: &mut Client) -> Option<Sent> {
         let message = data.map(|data| serde_json::from_str(&data).unwrap());
         return Some(Sent { id: field("id: "), retry: field("retry: "), message });
     }
+}
+
+/// The answer to a request, as it was spelled: a stream in 2025-11-25, JSON before that.
+pub(crate) async fn answer(client: &mut Client) -> String {
+    let (head, body) = client.response().await;
+    assert_eq!(head.status, 200, "{body}");
+    if head.get("content-type") == Some("application/json") {
+        return body;
+    }
+    let events = body.split("\n\n").filter_map(|event| event.lines().find_map(|line| line.strip_prefix("data: {")));
+    format!("{{{}", events.last().expect("a message"))
 }
 
 /// The next event that carries a message.

@@ -22,9 +22,10 @@ async fn a_client_of_each_revision_opens_a_session_and_calls_in_it() {
         let asked = server.asked().await;
         assert_eq!(asked.call.caller.session, session.attached.call.caller.session);
         asked.sender.done(result(r#"{"content": [], "n": 9007199254740995}"#));
-        let (head, body) = client.response().await;
-        assert_eq!((head.status, head.get("content-type")), (200, Some("application/json")));
-        assert_eq!(body, r#"{"jsonrpc":"2.0","id":1e2,"result":{"content": [], "n": 9007199254740995}}"#);
+        assert_eq!(
+            answer(&mut client).await,
+            r#"{"jsonrpc":"2.0","id":1e2,"result":{"content": [], "n": 9007199254740995}}"#
+        );
     }
 }
 
@@ -106,7 +107,7 @@ async fn the_era_of_a_request_is_its_own_whatever_else_is_on_the_connection() {
     let asked = server.asked().await;
     assert_eq!(asked.call.caller.session, session.attached.call.caller.session);
     asked.sender.done(result("{}"));
-    assert_eq!(client.response().await.1, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+    assert_eq!(answer(&mut client).await, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
 }
 
 #[tokio::test]

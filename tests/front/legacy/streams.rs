@@ -42,6 +42,19 @@ async fn a_slow_call_is_a_stream_with_ids_that_is_primed_in_2025_11_25_only() {
 }
 
 #[tokio::test]
+async fn a_quick_answer_is_json_where_a_stream_could_not_be_come_back_to_from_its_beginning() {
+    for (version, expected) in [("2025-06-18", "application/json"), ("2025-11-25", "text/event-stream")] {
+        let mut server = Setup::new().start().await;
+        let mut client = server.connect().await;
+        let session = Session::open(&mut server, &mut client, version).await;
+        client.post(&tool("7"), &session.header()).await;
+        server.asked().await.sender.done(result("{}"));
+        let head = client.head().await;
+        assert_eq!((head.status, head.get("content-type")), (200, Some(expected)));
+    }
+}
+
+#[tokio::test]
 async fn a_question_comes_on_the_stream_of_its_call_and_the_answer_is_posted() {
     let mut server = Setup::new().start().await;
     let (mut client, mut other) = (server.connect().await, server.connect().await);

@@ -65,7 +65,7 @@ enum Asked {
     Batch(Vec<Outflow>),
 }
 
-/// How long an answer may take before a stream is opened for it, as for modern clients.
+/// How long an answer may take before a stream without a priming event is opened for it, as for modern clients.
 const QUICK: Duration = Duration::from_millis(150);
 
 impl Legacy {
@@ -252,7 +252,9 @@ impl Legacy {
         }
     }
 
-    /// Runs requests, and answers by JSON where that is quick or all that the client takes.
+    /// Runs requests. They are answered by JSON where that is all that the client takes. A stream that can be come back to
+    /// from its first event on begins at once, so that not even a short break loses an answer; where it cannot, a quick
+    /// answer is JSON.
     async fn run(
         &self,
         sender: &Sender<'_>,
@@ -272,16 +274,18 @@ impl Legacy {
         if !takes_events {
             return Ok(answers(&mut reader, is_batch).await);
         }
-        let first = match tokio::time::timeout(QUICK, reader.next()).await {
-            Ok(Some(Event { text, is_answer: true, .. })) if !is_batch => return Ok(whole(sender.accepts, text)),
-            Ok(None) => return Ok(empty(StatusCode::ACCEPTED)),
-            Ok(first) => first,
-            Err(_) => None,
+        let (beginning, first) = if session.session.revision().is_primed() {
+            (Beginning::Priming(EventId { stream: channel.number(), place: 0 }), None)
+        } else {
+            let first = match tokio::time::timeout(QUICK, reader.next()).await {
+                Ok(Some(Event { text, is_answer: true, .. })) if !is_batch => return Ok(whole(sender.accepts, text)),
+                Ok(None) => return Ok(empty(StatusCode::ACCEPTED)),
+                Ok(first) => first,
+                Err(_) => None,
+            };
+            (Beginning::Comment, first)
         };
         session.announce(&channel);
-        let id = EventId { stream: channel.number(), place: 0 };
-        let beginning =
-            if session.session.revision().is_primed() { Beginning::Priming(id) } else { Beginning::Comment };
         let stream = EventStream::new(reader, beginning, first, self.keep_alive, session.enter(), None);
         Ok(sse::response(Body::Legacy(Box::new(stream))))
     }

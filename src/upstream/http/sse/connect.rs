@@ -14,8 +14,9 @@ use super::super::events::EventStream;
 use super::super::failures;
 use super::post::{Posts, ROOM};
 use super::stream::{self, Events};
-use crate::protocol::{Caller, Failure, Outcome, Reason};
-use crate::upstream::sessions::{Connect, Distinction, Opening, Session};
+use crate::protocol::{Caller, Failure, Outcome, Reason, Rope};
+use crate::upstream::questions::Floor;
+use crate::upstream::sessions::{Connect, Distinction, Opening, Session, Speak};
 use crate::upstream::stdio::connection::Connection;
 use crate::upstream::stdio::initialize;
 use crate::upstream::{Setup, outcome};
@@ -107,7 +108,7 @@ impl SseConnect {
                 return Err(failure);
             }
         };
-        let shared = self.setup.config.share && opening.attached.is_none();
+        let shared = self.setup.config.share && opening.attached().is_none();
         let forwarded = Arc::new(Mutex::new(if shared { HeaderMap::new() } else { forwarded }));
         let posts = Posts {
             endpoint: Arc::clone(&self.endpoint),
@@ -120,13 +121,12 @@ impl SseConnect {
         };
         let events = Events::new(events, limits.depth);
         let how = events.how();
-        let connection = Connection::between(&self.setup, events, posts);
+        let connection = Connection::between(&self.setup, opening.hearer.clone(), events, posts);
         let session = SseSession { connection, forwarded, shared, how };
         self.setup.jobs.spawn("event stream", session.clone().watch());
         let unfinished = Unfinished(Some(session.connection.clone()));
         let shaken = initialize(&session.connection, &self.setup.config, opening).await;
         let info = shaken.map_err(|error| outcome::not_started(name, &error.to_string()))?;
-        session.connection.know(&info);
         self.setup.last_seen.set(info);
         unfinished.finish();
         Ok(session)
@@ -197,5 +197,19 @@ impl Session for SseSession {
 
     async fn close(&self) {
         self.end();
+    }
+}
+
+impl Speak for SseSession {
+    fn floor(&self) -> &Floor {
+        self.connection.floor()
+    }
+
+    async fn notify(&self, note: Rope) {
+        self.connection.notify(note).await;
+    }
+
+    async fn request(&self, method: &'static str, params: Rope) -> Outcome {
+        self.connection.request(method, params).await
     }
 }

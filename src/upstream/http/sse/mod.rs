@@ -10,10 +10,11 @@ use std::sync::Arc;
 use self::connect::SseConnect;
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
-use crate::protocol::{Call, Caller, Json, Method, Outcome, ReplySender};
+use crate::protocol::{Call, Caller, Outcome, ReplySender};
+use crate::upstream::beside::{self, Seen};
 use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
-use crate::upstream::{Setup, attach, drive, outcome, wire};
+use crate::upstream::{Setup, drive, log_level, outcome};
 
 pub(super) use self::connect::{Found, look};
 
@@ -36,29 +37,12 @@ impl SseUpstream {
         Self { setup: setup.clone(), endpoint, sessions }
     }
 
-    /// Sees a call through, of whatever kind.
+    /// Runs one call to its outcome.
     pub(super) async fn run(&self, call: Call, sender: ReplySender) {
-        match &call.method {
-            Method::Attach => {
-                if let Err(not_opened) = attach::keep(&self.sessions, &self.setup, call, sender).await {
-                    not_opened.tell();
-                }
-            }
-            Method::Notify(_) => self.notify(&call, sender).await,
-            _ => self.see_through(&call, sender).await,
-        }
-    }
-
-    /// Passes a notification of a legacy client on.
-    async fn notify(&self, call: &Call, sender: ReplySender) {
-        match self.sessions.get_for(call).await {
-            Ok(session) => {
-                if let Some(note) = wire::notification(call) {
-                    session.connection().notify(note).await;
-                }
-                sender.done(Outcome::Result(Json::empty_object()));
-            }
-            Err(failure) => sender.done(Outcome::Failed(failure)),
+        match beside::see_to(&self.sessions, &self.setup, call, sender).await {
+            Seen::Through => {}
+            Seen::Plain(call, sender) => self.see_through(&call, sender).await,
+            Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
         }
     }
 
@@ -75,6 +59,7 @@ impl SseUpstream {
                 Err(failure) => return sender.done(Outcome::Failed(failure)),
             };
             session.renew(&self.endpoint.forwarded(&call.caller.credentials));
+            log_level::ask(&*session, call).await;
             match drive::on_connection(session.connection(), call, sender).await {
                 Handed::Over => return,
                 Handed::NotTaken(back) => sender = back,

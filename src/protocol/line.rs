@@ -1,0 +1,283 @@
+//! What both ends of a reply share: events on their way to the reader, and wishes on their way to the server's side.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::sync::Notify;
+
+use super::failure::Failure;
+use super::json::Json;
+use super::reply::{Event, Outcome};
+
+/// The end of a [`Reply`] that the server's side holds. Dropping it without an outcome ends the call
+/// as outcome unknown.
+#[derive(Debug)]
+pub struct ReplySender(Arc<Line>);
+
+/// Sends events of a call, apart from its [`ReplySender`]: a server asks at times on another stream than the call's.
+#[derive(Clone, Debug)]
+pub struct EventSender(Arc<Line>);
+
+/// The end of the reader.
+#[derive(Debug)]
+pub(super) struct Events(Arc<Line>);
+
+/// Whether a call is to be stopped, apart from its [`ReplySender`].
+#[derive(Clone, Debug)]
+pub struct Cancellation(Arc<Line>);
+
+/// What both ends share.
+#[derive(Debug)]
+struct Line {
+    state: Mutex<State>,
+    /// The reader cancelled, left, or took an event.
+    wish: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    events: VecDeque<Event>,
+    end: End,
+    reader: Reader,
+    cancelled: bool,
+}
+
+/// To `Sent` or `Lost`, once, and to `Taken`.
+#[derive(Debug)]
+enum End {
+    Open,
+    Sent(Outcome),
+    /// The sender was dropped.
+    Lost,
+    Taken,
+}
+
+#[derive(Debug)]
+enum Reader {
+    /// To be woken, if it waits.
+    Here(Option<Waker>),
+    Gone,
+}
+
+/// Events that may wait in a reply that nobody reads; more are dropped.
+pub(super) const WAITING_EVENTS: usize = 32;
+
+/// Places among them that progress and logs leave free for all else.
+pub(super) const RESERVED: usize = 16;
+
+/// Bytes of a log line that is passed on: more of them wait than one reply may take memory for.
+const LOG_LINE: usize = 1 << 20;
+
+/// The two ends of a reply.
+pub(super) fn line() -> (ReplySender, Events) {
+    let state = State { events: VecDeque::new(), end: End::Open, reader: Reader::Here(None), cancelled: false };
+    let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
+    (ReplySender(Arc::clone(&line)), Events(line))
+}
+
+impl Events {
+    /// The next event, if it is there. Not to be asked after the end.
+    pub(super) fn take(&self) -> Option<Event> {
+        let event = self.0.state().take();
+        self.0.taken(event.as_ref());
+        event
+    }
+
+    /// The next event. Not to be polled after the end.
+    pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Event> {
+        let mut state = self.0.state();
+        if let Some(event) = state.take() {
+            drop(state);
+            self.0.taken(Some(&event));
+            return Poll::Ready(event);
+        }
+        match &mut state.reader {
+            Reader::Here(Some(waker)) => waker.clone_from(context.waker()),
+            reader => *reader = Reader::Here(Some(context.waker().clone())),
+        }
+        Poll::Pending
+    }
+
+    /// Asks the server to stop.
+    pub(super) fn cancel(&self) {
+        self.0.state().cancelled = true;
+        self.0.wish.notify_waiters();
+    }
+
+    /// Nobody reads any more.
+    pub(super) fn leave(&self) {
+        let mut state = self.0.state();
+        state.reader = Reader::Gone;
+        state.cancelled = true;
+        let unread = (std::mem::take(&mut state.events), std::mem::replace(&mut state.end, End::Taken));
+        drop(state);
+        drop(unread);
+        self.0.wish.notify_waiters();
+    }
+}
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics with the lock held, so a poisoned state is still in order.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells those who wait for room.
+    fn taken(&self, event: Option<&Event>) {
+        if !matches!(event, None | Some(Event::Done(_))) {
+            self.wish.notify_waiters();
+        }
+    }
+
+    async fn until(&self, reached: impl Fn(&State) -> bool) {
+        loop {
+            // A wish that comes between the look and the wait is not missed.
+            let wish = self.wish.notified();
+            if reached(&self.state()) {
+                return;
+            }
+            wish.await;
+        }
+    }
+
+    fn event(&self, event: Event) {
+        let (len, is_chatter) = match &event {
+            Event::Log(line) => (line.len(), true),
+            // The state of a task has a result in it; whoever sends those waits for room.
+            Event::Notification(said) if said.method == "notifications/tasks" => (0, false),
+            Event::Notification(said) => {
+                (said.params.as_ref().map_or(0, Json::len), said.method == "notifications/message")
+            }
+            Event::Progress(_) => (0, true),
+            Event::Ask(_) | Event::Attached(_) | Event::Done(_) => (0, false),
+        };
+        let places = if is_chatter { WAITING_EVENTS - RESERVED } else { WAITING_EVENTS };
+        let mut state = self.state();
+        if len > LOG_LINE || state.events.len() >= places {
+            return;
+        }
+        let Reader::Here(waker) = &mut state.reader else { return };
+        let waker = waker.take();
+        state.events.push_back(event);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn end(&self, end: End) {
+        let mut state = self.state();
+        let Reader::Here(waker) = &mut state.reader else {
+            // Nobody wants it.
+            return;
+        };
+        let waker = waker.take();
+        state.end = end;
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl State {
+    /// The next event; those that were sent before the outcome come out before it.
+    fn take(&mut self) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        let outcome = match std::mem::replace(&mut self.end, End::Taken) {
+            End::Open => {
+                self.end = End::Open;
+                return None;
+            }
+            End::Sent(outcome) => outcome,
+            End::Lost | End::Taken => Outcome::Failed(Failure::outcome_unknown("the connection to the server ended")),
+        };
+        Some(Event::Done(outcome))
+    }
+}
+
+impl ReplySender {
+    /// Sends an event; dropped if the reader is behind, or if it is a log line that is huge. A question that is dropped
+    /// is refused. An outcome is sent with [`ReplySender::done`].
+    pub fn event(&self, event: Event) {
+        self.0.event(event);
+    }
+
+    /// The way for events, to be used apart from this sender.
+    pub fn events(&self) -> EventSender {
+        EventSender(Arc::clone(&self.0))
+    }
+
+    /// Resolves when no event waits for the reader: whoever sends large ones keeps one on the way. Cancel safe.
+    pub async fn drained(&self) {
+        self.0.until(|state| state.events.is_empty()).await;
+    }
+
+    /// Ends the reply.
+    pub fn done(self, outcome: Outcome) {
+        self.0.end(End::Sent(outcome));
+    }
+
+    /// Resolves when the call is to be stopped: it was cancelled or abandoned. An answer that comes
+    /// later is still wanted unless [`ReplySender::is_abandoned`].
+    pub async fn cancelled(&self) {
+        self.0.until(|state| state.cancelled).await;
+    }
+
+    /// Whether the call is to be stopped.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.state().cancelled
+    }
+
+    /// What is behind [`ReplySender::cancelled`], to be watched apart from this sender.
+    pub fn cancellation(&self) -> Cancellation {
+        Cancellation(Arc::clone(&self.0))
+    }
+
+    /// Resolves when nobody waits for the outcome any more.
+    pub async fn abandoned(&mut self) {
+        self.0.until(State::is_abandoned).await;
+    }
+
+    /// Whether nobody waits for the outcome any more.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.state().is_abandoned()
+    }
+}
+
+impl State {
+    fn is_abandoned(&self) -> bool {
+        matches!(self.reader, Reader::Gone)
+    }
+}
+
+impl EventSender {
+    /// As [`ReplySender::event`].
+    pub fn event(&self, event: Event) {
+        self.0.event(event);
+    }
+
+    /// Whether nobody reads the events any more.
+    pub fn is_closed(&self) -> bool {
+        self.0.state().is_abandoned()
+    }
+}
+
+impl Drop for ReplySender {
+    fn drop(&mut self) {
+        let open = matches!(self.0.state().end, End::Open);
+        if open {
+            self.0.end(End::Lost);
+        }
+    }
+}
+
+impl Cancellation {
+    /// Resolves when the call is to be stopped.
+    pub async fn cancelled(&self) {
+        self.0.until(|state| state.cancelled).await;
+    }
+}

@@ -1,0 +1,271 @@
+//! The parts of a JSON text that is known to be valid: members of an object, elements of an array.
+//!
+//! The text was read by `serde_json` when it came in. Here it is only cut up, level by level as far as anybody looks,
+//! which takes a fraction of the time of reading it again.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+
+use super::json::{JsonError, MOST};
+
+/// One value, as it was spelled, without white space around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a>(&'a str);
+
+/// The members of an object, in order, each value as raw text. Never more than [`MOST`].
+#[derive(Debug, Default)]
+pub struct Members<'a>(Vec<(Cow<'a, str>, Part<'a>)>);
+
+/// The elements of an array, each as raw text. Never more than [`MOST`].
+#[derive(Debug, Default)]
+pub struct Elements<'a>(Vec<Part<'a>>);
+
+/// A place in a valid text.
+struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// How many members most objects of the protocol have at most.
+const USUAL: usize = 8;
+
+impl<'a> Part<'a> {
+    /// The text.
+    pub fn get(self) -> &'a str {
+        self.0
+    }
+}
+
+impl<'a> Members<'a> {
+    /// Cuts up the object that the valid JSON `text` is. A name that appears twice is an error.
+    pub(super) fn of(text: &'a str) -> Result<Self, JsonError> {
+        let mut members = Vec::with_capacity(USUAL);
+        let mut cursor = Cursor { text, at: 0 };
+        if cursor.open(b'{') {
+            loop {
+                let name = cursor.value().ok_or_else(|| unreadable(text))?;
+                cursor.pass(b':');
+                let value = cursor.value().ok_or_else(|| unreadable(text))?;
+                if members.len() == MOST {
+                    return Err(JsonError::TooMany);
+                }
+                members.push((decoded(name, text)?, Part(value)));
+                if !cursor.pass(b',') {
+                    break;
+                }
+            }
+        } else if cursor.peek() != Some(b'}') {
+            return Err(unreadable(text));
+        }
+        let members = Self(members);
+        match members.repeated() {
+            None => Ok(members),
+            Some(key) => Err(JsonError::DuplicateKey(key.to_owned())),
+        }
+    }
+
+    /// The raw value of the member `name`.
+    pub fn get(&self, name: &str) -> Option<Part<'a>> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
+
+    /// The members in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Part<'a>)> {
+        self.0.iter().map(|(key, value)| (key.as_ref(), *value))
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A name that appears twice. Envelopes are small, where comparing pairs is cheapest; the set
+    /// keeps a hostile object from costing the square of its size.
+    fn repeated(&self) -> Option<&str> {
+        if self.0.len() <= 16 {
+            let mut keys = self.0.iter().enumerate();
+            return keys
+                .find(|(at, (key, _))| self.0.iter().take(*at).any(|(other, _)| other == key))
+                .map(|(_, (key, _))| key.as_ref());
+        }
+        let mut seen = HashSet::with_capacity(self.0.len());
+        self.0.iter().map(|(key, _)| key.as_ref()).find(|key| !seen.insert(*key))
+    }
+}
+
+impl<'a> Elements<'a> {
+    /// Cuts up the array that the valid JSON `text` is.
+    pub(super) fn of(text: &'a str) -> Result<Self, JsonError> {
+        let mut elements = Vec::new();
+        let mut cursor = Cursor { text, at: 0 };
+        if cursor.open(b'[') {
+            loop {
+                let element = cursor.value().ok_or_else(|| unreadable(text))?;
+                if elements.len() == MOST {
+                    return Err(JsonError::TooMany);
+                }
+                elements.push(Part(element));
+                if !cursor.pass(b',') {
+                    break;
+                }
+            }
+        } else if cursor.peek() != Some(b']') {
+            return Err(unreadable(text));
+        }
+        Ok(Self(elements))
+    }
+
+    /// The elements in order.
+    pub fn iter(&self) -> impl Iterator<Item = Part<'a>> {
+        self.0.iter().copied()
+    }
+}
+
+impl<'a> Cursor<'a> {
+    /// Goes into an object or array; whether anything is in it.
+    fn open(&mut self, bracket: u8) -> bool {
+        self.pass(bracket) && !matches!(self.peek(), None | Some(b'}' | b']'))
+    }
+
+    /// Goes past this byte and the white space around it, if it comes next.
+    fn pass(&mut self, byte: u8) -> bool {
+        let here = self.peek() == Some(byte);
+        if here {
+            self.at += 1;
+            self.peek();
+        }
+        here
+    }
+
+    /// The next byte that is no white space; goes there.
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            let byte = *self.text.as_bytes().get(self.at)?;
+            if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Goes past the next value.
+    fn value(&mut self) -> Option<&'a str> {
+        let first = self.peek()?;
+        let begin = self.at;
+        let rest = self.text.as_bytes().get(begin..)?;
+        let length = match first {
+            b'"' => string(rest),
+            b'{' | b'[' => nested(rest),
+            _ => rest.iter().position(|byte| matches!(byte, b',' | b'}' | b']' | b':' | b' ' | b'\t' | b'\n' | b'\r')),
+        };
+        self.at = length.map_or(self.text.len(), |length| begin + length);
+        self.text.get(begin..self.at).filter(|value| !value.is_empty())
+    }
+}
+
+/// The length of the string that the text begins with; `None` if it does not end.
+fn string(text: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text.get(at) == Some(&b'"') {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+/// The length of the object or array that the text begins with; `None` if it does not end.
+fn nested(text: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0_usize, 0_usize);
+    loop {
+        match text.get(at)? {
+            b'"' => {
+                at += string(text.get(at..)?)?;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// The deepest nesting of any text, valid or not, is at most `limit`.
+pub(super) fn is_flat(text: &[u8], limit: usize) -> bool {
+    let (mut at, mut depth) = (0_usize, 0_usize);
+    while let Some(byte) = text.get(at) {
+        at += match byte {
+            b'"' => string(text.get(at..).unwrap_or_default()).unwrap_or(text.len()),
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > limit {
+                    return false;
+                }
+                1
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                1
+            }
+            _ => 1,
+        };
+    }
+    true
+}
+
+/// A member's name, borrowed where it has no escapes.
+fn decoded<'a>(name: &'a str, object: &str) -> Result<Cow<'a, str>, JsonError> {
+    let plain = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+    match plain {
+        Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
+        _ => serde_json::from_str(name).map(Cow::Owned).map_err(|_| unreadable(object)),
+    }
+}
+
+/// The error with its place, as a reader that decodes every name reports it.
+#[cold]
+fn unreadable(text: &str) -> JsonError {
+    let read = serde_json::from_str::<Decoded>(text);
+    JsonError::Syntax(read.err().unwrap_or_else(|| serde_json::Error::custom("not of the kind that was expected")))
+}
+
+/// An object, each name of which was decoded.
+struct Decoded;
+
+impl<'de> Deserialize<'de> for Decoded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Decoded;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Decoded, A::Error> {
+                while map.next_entry::<String, IgnoredAny>()?.is_some() {}
+                Ok(Decoded)
+            }
+        }
+        deserializer.deserialize_map(Read)
+    }
+}
+
+#[cfg(test)]
+#[path = "parts_tests.rs"]
+mod tests;

@@ -1,0 +1,153 @@
+//! What readers see of a reply, and who drives it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+use super::*;
+use crate::protocol::ask::{Answer, Question, QuestionKind};
+use crate::protocol::line::{RESERVED, WAITING_EVENTS};
+
+fn text(json: &'static str) -> Json {
+    Json::parse(bytes::Bytes::from_static(json.as_bytes())).unwrap()
+}
+
+fn progress() -> Event {
+    Event::Progress(Progress { progress: text("1"), total: None, message: None })
+}
+
+#[tokio::test]
+async fn events_come_before_the_outcome_and_nothing_after() {
+    let (sender, mut reply) = Reply::channel();
+    sender.event(progress());
+    sender.done(Outcome::Result(text("{}")));
+    assert!(matches!(reply.next().await, Some(Event::Progress(_))));
+    assert!(matches!(reply.next().await, Some(Event::Done(Outcome::Result(_)))));
+    assert!(reply.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_reader_that_is_behind_loses_progress_but_not_the_outcome() {
+    let (sender, mut reply) = Reply::channel();
+    for _ in 0..1000 {
+        sender.event(progress());
+    }
+    sender.done(Outcome::Result(text("{}")));
+    let mut seen = 0;
+    while let Some(Event::Progress(_)) = reply.next().await {
+        seen += 1;
+    }
+    assert_eq!(seen, WAITING_EVENTS - RESERVED);
+}
+
+#[tokio::test]
+async fn a_flood_of_progress_leaves_room_for_a_question() {
+    let (sender, mut reply) = Reply::channel();
+    for _ in 0..1000 {
+        sender.event(progress());
+    }
+    let question = Question { kind: QuestionKind::Roots, params: text("{}"), key: None };
+    let (ask, mut asking) = Ask::new(question);
+    sender.event(Event::Ask(ask));
+    while let Some(event) = reply.next().await {
+        if let Event::Ask(ask) = event {
+            ask.answer(Answer::Result(text("{}")));
+            break;
+        }
+    }
+    assert_eq!(asking.answer().await, Answer::Result(text("{}")));
+}
+
+#[tokio::test]
+async fn a_sender_that_vanishes_leaves_the_outcome_unknown() {
+    let (sender, reply) = Reply::channel();
+    drop(sender);
+    let Outcome::Failed(failure) = reply.outcome().await else { panic!() };
+    assert_eq!(failure.reason, super::super::failure::Reason::OutcomeUnknown);
+}
+
+#[tokio::test]
+async fn cancelling_keeps_listening_and_dropping_abandons() {
+    let (sender, reply) = Reply::channel();
+    reply.cancel();
+    sender.cancelled().await;
+    assert!(!sender.is_abandoned());
+    drop(reply);
+    assert!(sender.is_abandoned());
+}
+
+fn waiters() -> Jobs {
+    Jobs::new().driven_by_waiters()
+}
+
+/// A job that takes a step at each `go`, ends with its second and counts its steps.
+async fn two_steps(sender: ReplySender, go: Arc<Notify>, steps: Arc<AtomicUsize>) {
+    for _ in 0..2 {
+        go.notified().await;
+        steps.fetch_add(1, Ordering::SeqCst);
+        sender.event(progress());
+    }
+    sender.done(Outcome::Result(text("{}")));
+}
+
+#[tokio::test]
+async fn a_job_that_its_waiter_drives_goes_on_with_each_look_and_in_the_background_when_it_is_sent_there() {
+    let (jobs, go, steps) = (waiters(), Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let mut reply = Reply::driven(&jobs, "test", |sender| two_steps(sender, go.clone(), steps.clone()));
+    assert_eq!(jobs.running(), 1);
+    go.notify_one();
+    tokio::task::yield_now().await;
+    assert_eq!(steps.load(Ordering::SeqCst), 0);
+    assert!(matches!(reply.next().await, Some(Event::Progress(_))));
+    reply.send_to_background();
+    go.notify_one();
+    jobs.idle().await;
+    assert_eq!(steps.load(Ordering::SeqCst), 2);
+    assert!(matches!(reply.outcome().await, Outcome::Result(_)));
+}
+
+#[tokio::test]
+async fn a_job_whose_waiter_leaves_learns_of_it_and_goes_on_in_the_background() {
+    let jobs = waiters();
+    let told = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&told);
+    let mut reply = Reply::driven(&jobs, "test", |mut sender| async move {
+        sender.cancelled().await;
+        sender.abandoned().await;
+        tokio::task::yield_now().await;
+        seen.fetch_add(1, Ordering::SeqCst);
+    });
+    assert!(futures_util::FutureExt::now_or_never(reply.next()).is_none());
+    drop(reply);
+    jobs.idle().await;
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_job_goes_on_behind_the_outcome_that_it_gave_out() {
+    let jobs = waiters();
+    let (go, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (wait, tell) = (Arc::clone(&go), Arc::clone(&gone));
+    let reply = Reply::driven(&jobs, "test", |sender| async move {
+        sender.done(Outcome::Result(text("{}")));
+        wait.notified().await;
+        tell.notify_one();
+    });
+    assert!(matches!(reply.outcome().await, Outcome::Result(_)));
+    assert_eq!(jobs.running(), 1);
+    go.notify_one();
+    gone.notified().await;
+    jobs.idle().await;
+}
+
+#[tokio::test]
+async fn a_job_that_panics_in_its_waiters_hands_ends_as_outcome_unknown() {
+    let jobs = waiters();
+    let reply = Reply::driven(&jobs, "test", |sender| async move {
+        let _sender = sender;
+        panic!("on purpose");
+    });
+    assert!(matches!(reply.outcome().await, Outcome::Failed(_)));
+    jobs.idle().await;
+}
