@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::outcome;
-use crate::protocol::{Event, Failure, Json, Outcome, Progress, Reason, ReplySender, Retry};
+use super::{outcome, subscription};
+use crate::protocol::{Event, Failure, Json, Notification, Outcome, Progress, Reason, ReplySender, Retry};
 
 /// The waiting calls of one connection.
 #[derive(Debug)]
@@ -173,6 +173,17 @@ impl Pending {
         let only = table.only_sent().and_then(|id| table.entries.get(&id));
         let Some(Entry::Sent(waiter)) = only else { return false };
         waiter.sender.event(Event::Log(params.clone()));
+        true
+    }
+
+    /// Takes a notification of a modern server in that belongs to a subscription, and whether it does (2026-07-28,
+    /// subscriptions).
+    pub(super) fn subscribed(&self, method: &str, params: &Json) -> bool {
+        let Some((subscription, params)) = subscription::unwrap(params) else { return false };
+        let Named::Call(id) = read_id(Some(&subscription)) else { return false };
+        if let Some(Entry::Sent(waiter)) = self.table().entries.get(&id) {
+            waiter.sender.event(Event::Notification(Notification { method: method.to_owned(), params: Some(params) }));
+        }
         true
     }
 

@@ -237,6 +237,11 @@ impl Connection {
         self.0.noise.load(Ordering::Relaxed)
     }
 
+    /// What the connection is made of.
+    pub(in crate::upstream) fn setup(&self) -> &Setup {
+        &self.0.setup
+    }
+
     /// Resolves when no call is let in any more.
     pub(in crate::upstream) async fn over(&self) {
         self.0.over.cancelled().await;
@@ -286,7 +291,8 @@ impl Connection {
         &self.0.floor
     }
 
-    fn era(&self) -> ServerEra {
+    /// Which kind of revision the server speaks.
+    pub(in crate::upstream) fn era(&self) -> ServerEra {
         if self.0.modern.load(Ordering::Acquire) { ServerEra::Modern } else { ServerEra::Legacy }
     }
 
