@@ -135,7 +135,7 @@ where
             Asked::Notification => return Ok(empty(StatusCode::ACCEPTED)),
             Asked::Request(request) => request,
         };
-        let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(parts.headers));
+        let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(&parts.headers));
         if request.method == Method::Listen {
             return self.listen(&request, &caller, accepts).map_err(|refusal| refusal.to(Some(&request.id)));
         }

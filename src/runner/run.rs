@@ -86,10 +86,14 @@ impl Run {
 
     /// Waits at one gate. A call that is to be a task at once becomes one here if it has to wait.
     async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permit)> {
-        let mut ticket = match entry {
-            Entry::Free(permit) => return Some((seat, permit)),
-            Entry::Wait(ticket) => ticket,
-        };
+        match entry {
+            Entry::Free(permit) => Some((seat, permit)),
+            Entry::Wait(ticket) => Box::pin(self.queue(seat, ticket, until)).await,
+        }
+    }
+
+    /// Waits in the line.
+    async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permit)> {
         let Some(_place) = self.shared.may_wait() else {
             seat.end(Outcome::Failed(queue_full())).await;
             return None;
@@ -139,10 +143,10 @@ impl Run {
         match (seat, self.plan.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 let state = State::Running { started: self.shared.store.clock().now() };
-                self.make_at_once(held, state, Phase::Running { progress: None }).await
+                Box::pin(self.make_at_once(held, state, Phase::Running { progress: None })).await
             }
             (Seat::Held(held), Promotion::Never | Promotion::After(_)) => Some(Seat::Held(held)),
-            (Seat::Task(task), _) => self.record_start(task).await,
+            (Seat::Task(task), _) => Box::pin(self.record_start(task)).await,
         }
     }
 
@@ -183,6 +187,7 @@ impl Run {
         // What was reported before the promotion is where the task is.
         let mut progress = None;
         loop {
+            let alarm = seat.promote_at().map_or(deadline, |at| at.min(deadline));
             tokio::select! {
                 biased;
                 event = running.next() => match event {
@@ -198,23 +203,23 @@ impl Run {
                         seat.pass(event, now);
                     }
                 },
-                wish = seat.wish() => seat = match (wish, seat) {
-                    (Wish::Promote, Seat::Held(held)) => {
+                () = seat.stop_wanted() => {
+                    return Box::pin(self.stop(seat, running, deadline, permits)).await;
+                }
+                // One timer for both: each costs every call.
+                () = sleep_until(alarm) => match seat {
+                    Seat::Held(held) if alarm < deadline => {
                         // The server must not have to wait for the store.
                         running.send_to_background();
                         let phase = Phase::Running { progress: progress.clone() };
-                        self.promote(held, State::Running { started }, phase).await
+                        seat = Box::pin(self.promote(held, State::Running { started }, phase)).await;
                     }
-                    (Wish::Promote | Wish::Stop, seat) => {
-                        self.stop(seat, &mut running).await;
-                        return self.linger(running, deadline, permits).await;
+                    seat => {
+                        running.stop();
+                        Box::pin(seat.end(Outcome::Failed(timed_out(self.plan.timeout)))).await;
+                        return Box::pin(self.linger(running, deadline, permits)).await;
                     }
                 },
-                () = sleep_until(deadline) => {
-                    running.stop();
-                    seat.end(Outcome::Failed(timed_out(self.plan.timeout))).await;
-                    return self.linger(running, deadline, permits).await;
-                }
                 () = self.shared.jobs.stopping() => {
                     seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
                     return;
@@ -224,13 +229,15 @@ impl Run {
     }
 
     /// Stops the run. A result that is already on its way may still win.
-    async fn stop(&self, seat: Seat, running: &mut Running) {
+    async fn stop(&self, seat: Seat, mut running: Running, deadline: Instant, permits: Permits) {
         running.stop();
-        let Seat::Task(_) = &seat else { return };
-        match timeout(STOP_GRACE, running.outcome()).await {
-            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(outcome).await,
-            Ok(_) | Err(_) => seat.stopped().await,
+        if let Seat::Task(_) = &seat {
+            match timeout(STOP_GRACE, running.outcome()).await {
+                Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(outcome).await,
+                Ok(_) | Err(_) => seat.stopped().await,
+            }
         }
+        self.linger(running, deadline, permits).await;
     }
 
     /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.

@@ -73,19 +73,25 @@ impl Seat {
                 }
             }
             Self::Task(owned) => {
-                if let HandleDelivery::Under(delivered) = &mut owned.delivery {
-                    tokio::select! {
-                        biased;
-                        delivered = delivered => match delivered {
-                            Ok(()) => owned.delivery = HandleDelivery::Out,
-                            Err(_) => return Wish::Stop,
-                        },
-                        () = owned.live.cancelled() => return Wish::Stop,
-                    }
-                }
-                owned.live.cancelled().await;
+                owned.stop_wanted().await;
                 Wish::Stop
             }
+        }
+    }
+
+    /// When the call is to become a task; `None` for never.
+    pub(super) fn promote_at(&self) -> Option<Instant> {
+        match self {
+            Self::Held(held) => held.promote_at,
+            Self::Task(_) => None,
+        }
+    }
+
+    /// Resolves when the side that waits wants a stop. Cancel safe.
+    pub(super) async fn stop_wanted(&mut self) {
+        match self {
+            Self::Held(held) => held.sender.cancelled().await,
+            Self::Task(owned) => owned.stop_wanted().await,
         }
     }
 
@@ -106,7 +112,7 @@ impl Seat {
     pub(super) async fn end(self, outcome: Outcome) {
         match self {
             Self::Held(held) => held.sender.done(passed_on(outcome)),
-            Self::Task(owned) => owned.settler.settle(ending(outcome)).await,
+            Self::Task(owned) => Box::pin(owned.settler.settle(ending(outcome))).await,
         }
     }
 
@@ -116,6 +122,22 @@ impl Seat {
             Self::Held(_) => {}
             Self::Task(owned) => owned.settler.settle(Ending::Cancelled).await,
         }
+    }
+}
+
+impl Owned {
+    async fn stop_wanted(&mut self) {
+        if let HandleDelivery::Under(delivered) = &mut self.delivery {
+            tokio::select! {
+                biased;
+                delivered = delivered => match delivered {
+                    Ok(()) => self.delivery = HandleDelivery::Out,
+                    Err(_) => return,
+                },
+                () = self.live.cancelled() => return,
+            }
+        }
+        self.live.cancelled().await;
     }
 }
 

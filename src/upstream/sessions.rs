@@ -7,11 +7,13 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::outcome;
@@ -76,8 +78,8 @@ struct Inner<C: Connect> {
     server: Arc<ServerConfig>,
     slots: SharedMap<Key, Arc<Slot<C::Session>>>,
     room: Arc<Semaphore>,
-    /// Wakes the session that has been idle for longest, to make room.
-    pressed: Notify,
+    /// Somebody waits for room and no session was idle: the first that is used no more is to go.
+    pressed: Arc<AtomicBool>,
     jobs: Jobs,
     closing: CancellationToken,
 }
@@ -94,8 +96,20 @@ enum Key {
 #[derive(Debug)]
 struct Slot<S> {
     state: watch::Sender<State<S>>,
-    visits: watch::Sender<usize>,
+    usage: Mutex<Usage>,
+    /// It is to be closed if it is not in use.
+    unwanted: Notify,
+    pressed: Arc<AtomicBool>,
     permit: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+/// Whether a session is in use.
+#[derive(Clone, Copy, Debug)]
+enum Usage {
+    /// By this many.
+    Visited(usize),
+    /// By nobody, since then.
+    Idle(Instant),
 }
 
 /// To `Open` or `Failed` from `Connecting`, once.
@@ -145,7 +159,7 @@ impl<C: Connect> Sessions<C> {
         let room = Arc::new(Semaphore::new(server.max_sessions.min(Semaphore::MAX_PERMITS)));
         let closing = CancellationToken::new();
         let slots = SharedMap::default();
-        Self(Arc::new(Inner { connector, server, slots, room, pressed: Notify::new(), jobs, closing }))
+        Self(Arc::new(Inner { connector, server, slots, room, pressed: Arc::default(), jobs, closing }))
     }
 
     /// The session of `caller`, opened first if there is none.
@@ -159,6 +173,9 @@ impl<C: Connect> Sessions<C> {
             Some(visit) => visit,
             None => self.press(&key, caller).await?,
         };
+        if let Some(session) = visit.0.session() {
+            return Ok(Lease { session, _visit: visit });
+        }
         let mut state = visit.0.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
         let settled = settled.map(|state| state.clone());
@@ -185,7 +202,7 @@ impl<C: Connect> Sessions<C> {
     async fn press(&self, key: &Key, caller: &Caller) -> Result<Visit<C::Session>, Failure> {
         let server = &self.0.server;
         let full = || outcome::too_many_sessions(&server.name, server.max_sessions);
-        self.0.pressed.notify_one();
+        self.0.make_room();
         let room = tokio::time::timeout(MAKING_ROOM, Arc::clone(&self.0.room).acquire_owned()).await;
         let permit = room.map_err(|_| full())?.map_err(|_| full())?;
         self.visit(key, caller, Some(permit))?.ok_or_else(full)
@@ -201,6 +218,10 @@ impl<C: Connect> Sessions<C> {
         let sessions = &self.0;
         if sessions.closing.is_cancelled() {
             return Err(outcome::stopping());
+        }
+        // The usual case, with one look at the table.
+        if let Some(Some(visit)) = sessions.slots.with(key, Slot::enter_at_once) {
+            return Ok(Some(visit));
         }
         // The supervisor of a session that ended may not have seen it yet.
         if let Some(ended) = sessions.slots.remove_if(key, |slot| slot.is_over()) {
@@ -221,7 +242,7 @@ impl<C: Connect> Sessions<C> {
         let mut opened = false;
         let make = || {
             opened = true;
-            Arc::new(Slot::new(permit))
+            Arc::new(Slot::new(permit, Arc::clone(&sessions.pressed)))
         };
         let visit = sessions.slots.update_or_insert(key.clone(), make, |slot| Slot::enter(slot));
         if opened {
@@ -260,27 +281,58 @@ impl<C: Connect> Tenancy<C> {
     }
 
     /// Resolves when nobody has used the session for `session_idle`; it is out of the table then.
+    ///
+    /// It looks when the session may have been idle for long enough, so that no call has to wake it.
     async fn idle(&self) {
-        let mut visits = self.slot.visits.subscribe();
-        // The sender is in the slot that we hold, so waiting cannot fail.
-        while visits.wait_for(|visits| *visits == 0).await.is_ok() {
-            tokio::select! {
-                // Also a visit that is over already.
-                _ = visits.changed() => continue,
-                () = tokio::time::sleep(self.sessions.server.session_idle) => {}
-                // Whoever has waited longest is woken first.
-                () = self.sessions.pressed.notified() => {}
-            }
-            let unused = |slot: &Arc<Slot<C::Session>>| Arc::ptr_eq(slot, &self.slot) && *slot.visits.borrow() == 0;
+        let patience = self.sessions.server.session_idle;
+        let mut look = Instant::now() + patience;
+        loop {
+            let unwanted = tokio::select! {
+                () = tokio::time::sleep_until(look) => false,
+                () = self.slot.unwanted.notified() => true,
+            };
+            let is_over = |usage: Usage| match usage {
+                Usage::Visited(_) => false,
+                Usage::Idle(since) => unwanted || since.elapsed() >= patience,
+            };
+            let unused = |slot: &Arc<Slot<C::Session>>| Arc::ptr_eq(slot, &self.slot) && is_over(*slot.usage());
             if self.sessions.slots.remove_if(&self.key, unused).is_some() {
                 return;
             }
+            if unwanted {
+                // A call came first.
+                self.sessions.make_room();
+            }
+            look = match *self.slot.usage() {
+                Usage::Visited(_) => Instant::now() + patience,
+                Usage::Idle(since) => since + patience,
+            };
         }
     }
 
     fn give_up(&self) {
         self.sessions.slots.remove_if(&self.key, |slot| Arc::ptr_eq(slot, &self.slot));
         self.slot.retire();
+    }
+}
+
+impl<C: Connect> Inner<C> {
+    /// Has the session that has been idle for longest closed, or else the first that is used no more.
+    fn make_room(&self) {
+        let mut longest: Option<(Instant, Arc<Slot<C::Session>>)> = None;
+        self.pressed.store(true, Ordering::SeqCst);
+        self.slots.for_each(|_, slot| {
+            if let Usage::Idle(since) = *slot.usage()
+                && longest.as_ref().is_none_or(|(other, _)| since < *other)
+            {
+                longest = Some((since, Arc::clone(slot)));
+            }
+        });
+        if let Some((_, slot)) = longest
+            && self.pressed.swap(false, Ordering::SeqCst)
+        {
+            slot.unwanted.notify_one();
+        }
     }
 }
 
@@ -299,14 +351,39 @@ impl<C: Connect> Drop for Tenancy<C> {
 }
 
 impl<S: Session> Slot<S> {
-    fn new(permit: OwnedSemaphorePermit) -> Self {
-        let state = watch::Sender::new(State::Connecting);
-        Self { state, visits: watch::Sender::new(0), permit: Mutex::new(Some(permit)) }
+    fn new(permit: OwnedSemaphorePermit, pressed: Arc<AtomicBool>) -> Self {
+        Self {
+            state: watch::Sender::new(State::Connecting),
+            usage: Mutex::new(Usage::Visited(0)),
+            unwanted: Notify::new(),
+            pressed,
+            permit: Mutex::new(Some(permit)),
+        }
     }
 
     fn enter(self: &Arc<Self>) -> Visit<S> {
-        self.visits.send_modify(|visits| *visits += 1);
+        let mut usage = self.usage();
+        *usage = match *usage {
+            Usage::Visited(visits) => Usage::Visited(visits + 1),
+            Usage::Idle(_) => Usage::Visited(1),
+        };
         Visit(Arc::clone(self))
+    }
+
+    /// Enters a session that is open, and neither over nor resting.
+    fn enter_at_once(self: &Arc<Self>) -> Option<Visit<S>> {
+        match &*self.state.borrow() {
+            State::Open(session) if !session.is_over() && !session.is_resting() => Some(self.enter()),
+            State::Open(_) | State::Connecting | State::Failed(_) => None,
+        }
+    }
+
+    /// The session, if it is open.
+    fn session(&self) -> Option<S> {
+        match &*self.state.borrow() {
+            State::Open(session) => Some(session.clone()),
+            State::Connecting | State::Failed(_) => None,
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -336,9 +413,27 @@ impl<S: Session> Slot<S> {
     }
 }
 
+impl<S> Slot<S> {
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<S> Drop for Visit<S> {
     fn drop(&mut self) {
-        self.0.visits.send_modify(|visits| *visits = visits.saturating_sub(1));
+        let slot = &self.0;
+        let is_last = {
+            let mut usage = slot.usage();
+            let left = match *usage {
+                Usage::Visited(visits) => visits.saturating_sub(1),
+                Usage::Idle(_) => 0,
+            };
+            *usage = if left == 0 { Usage::Idle(Instant::now()) } else { Usage::Visited(left) };
+            left == 0
+        };
+        if is_last && slot.pressed.swap(false, Ordering::SeqCst) {
+            slot.unwanted.notify_one();
+        }
     }
 }
 
