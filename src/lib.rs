@@ -19,6 +19,7 @@
 //! | 4 | [`runner`] | a call raced against its threshold, live runs, settling, deadlines, cancel |
 //! | 5 | [`tasks`] | the tower layer |
 //! | 5 | [`upstream`] | stdio and HTTP clients of the servers behind |
+//! | 5 | [`lists`] | lists from the last good answer while a server is busy or down |
 //! | 6 | [`front`] | the HTTP server for the clients in front |
 //! | 7 | [`app`] | composition root |
 //! | 8 | [`cli`] | operator commands |
@@ -29,6 +30,7 @@ pub mod clock;
 pub mod config;
 pub mod front;
 pub mod jobs;
+pub mod lists;
 pub mod policy;
 pub mod protocol;
 pub mod runner;

@@ -1,9 +1,12 @@
 //! Logs: text or JSON, on stderr. Bodies and credentials are never in them.
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// How a line of the log looks.
@@ -21,8 +24,51 @@ pub enum LogFormat {
 pub enum TelemetryError {
     /// `RUST_LOG` (or the level of the configuration) cannot be read.
     Filter(tracing_subscriber::filter::ParseError),
+    /// There is no thread to write them.
+    Thread(std::io::Error),
     /// Logs were started before.
     Started(tracing_subscriber::util::TryInitError),
+}
+
+/// Lines on stderr that nobody has to read: what is not taken in time is dropped. Hosts start us with a pipe for
+/// stderr that some of them never read, and a log that waits for them would stop everything.
+#[derive(Debug)]
+pub struct Unread(SyncSender<Item>);
+
+#[derive(Debug)]
+enum Item {
+    /// A line.
+    Line(Vec<u8>),
+    /// To be told when all lines before it are written.
+    Mark(SyncSender<()>),
+}
+
+/// Lines that wait to be read.
+const WAITING: usize = 1024;
+/// How long the last lines may take to be read.
+const LAST: Duration = Duration::from_millis(200);
+
+/// Starts the logs of this process as [`start`] does, for a stderr that may not be read. The last lines are written
+/// by [`Unread::finish`].
+pub fn start_unread(format: LogFormat, level: &str) -> Result<Unread, TelemetryError> {
+    let (lines, queue) = sync_channel(WAITING);
+    let write = move || {
+        for item in queue {
+            match item {
+                Item::Line(line) => {
+                    // If it is gone, there is nobody left to tell.
+                    let _ = std::io::stderr().write_all(&line);
+                }
+                Item::Mark(written) => {
+                    let _ = written.try_send(());
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("raincheck-stderr".to_owned()).spawn(write).map_err(TelemetryError::Thread)?;
+    let logs = Unread(lines.clone());
+    start_on(format, level, move || Unread(lines.clone()))?;
+    Ok(logs)
 }
 
 /// Starts the logs of this process, at `level` unless `RUST_LOG` is set; both are spelled alike.
@@ -30,9 +76,16 @@ pub enum TelemetryError {
 /// From then on a panic is logged with its place. Its message is left out unless it is a fixed text of the
 /// program, since it may hold parts of a body.
 pub fn start(format: LogFormat, level: &str) -> Result<(), TelemetryError> {
+    start_on(format, level, std::io::stderr)
+}
+
+fn start_on<W>(format: LogFormat, level: &str, writer: W) -> Result<(), TelemetryError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let directives = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
     let filter = filter(directives.as_deref().unwrap_or(level)).map_err(TelemetryError::Filter)?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match format {
         LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).finish().try_init(),
         LogFormat::Json => logs.json().flatten_event(true).finish().try_init(),
@@ -40,6 +93,27 @@ pub fn start(format: LogFormat, level: &str) -> Result<(), TelemetryError> {
     .map_err(TelemetryError::Started)?;
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+impl Write for Unread {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let _ = self.0.try_send(Item::Line(line.to_vec()));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Unread {
+    /// Waits until what was logged is written, but not for long.
+    pub fn finish(self) {
+        let (written, wait) = sync_channel(1);
+        if self.0.try_send(Item::Mark(written)).is_ok() {
+            let _ = wait.recv_timeout(LAST);
+        }
+    }
 }
 
 /// sled speaks only where it is asked for by name: the store says the same in words of its own, once.
@@ -63,6 +137,7 @@ impl fmt::Display for TelemetryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Filter(_) => "the level of the logs (RUST_LOG, or log.level) cannot be read",
+            Self::Thread(_) => "no thread for the logs can be started",
             Self::Started(_) => "logs were started before",
         })
     }
@@ -72,6 +147,7 @@ impl std::error::Error for TelemetryError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Filter(source) => Some(source),
+            Self::Thread(source) => Some(source),
             Self::Started(source) => Some(source),
         }
     }

@@ -23,6 +23,7 @@ const RANKS: &[(&str, u8)] = &[
     ("runner", 4),
     ("tasks", 5),
     ("upstream", 5),
+    ("lists", 5),
     ("front", 6),
     ("app", 7),
     ("cli", 8),

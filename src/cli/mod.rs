@@ -1,10 +1,11 @@
-//! Operator commands: `serve`, `check`, `call`, `task` and `demo-server`.
+//! Operator commands: `serve`, `stdio`, `check`, `call`, `task` and `demo-server`.
 
 mod call;
 mod client;
 mod demo;
 mod serve;
 mod signals;
+mod stdio;
 mod task;
 mod terminal;
 
@@ -46,6 +47,8 @@ struct Cli {
 enum Command {
     /// Run the proxy
     Serve(serve::Serve),
+    /// Run the proxy on stdin and stdout: put `raincheck stdio --` before the command in a host's configuration
+    Stdio(stdio::Stdio),
     /// Check a configuration: report every fault, or show what it says
     Check(serve::Check),
     /// Call a tool of an MCP server, wait for its task, print the result
@@ -72,6 +75,7 @@ fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     };
     match cli.command {
         Command::Serve(serve) => serve.run(),
+        Command::Stdio(stdio) => stdio.run(),
         Command::Check(check) => check.run(),
         Command::Call(call) => alone(call.run()),
         Command::Task(task) => alone(task.run()),

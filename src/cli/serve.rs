@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 
 use super::signals::Shutdown;
-use super::{exit, terminal};
+use super::{exit, stdio, terminal};
 use crate::app;
-use crate::config::{self, Config, ConfigFaults, Environment, OwnerSource, Transport};
+use crate::config::{self, Config, ConfigFaults, Door, Environment, OwnerSource, Transport};
 use crate::telemetry::{self, LogFormat};
 
 /// What to serve, and how.
@@ -23,7 +23,7 @@ pub(super) struct Serve {
     /// A configuration; config.example.toml explains every key
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The one server behind is at this URL (Streamable HTTP)
+    /// The one server behind is at this URL (Streamable HTTP, or HTTP+SSE of 2024-11-05)
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// Where clients come in [default: 127.0.0.1:8080]
@@ -54,6 +54,9 @@ impl Serve {
             Ok(config) => config,
             Err(faults) => return report(&faults),
         };
+        if config.door == Door::Stdio {
+            return stdio::serve_one(config, None);
+        }
         if let Err(error) = telemetry::start(config.log.format, &config.log.level) {
             // Only a broken RUST_LOG comes here; the level of the configuration was checked.
             terminal::complain(&terminal::chain(&error));
@@ -133,7 +136,7 @@ impl Check {
     }
 }
 
-fn report(faults: &ConfigFaults) -> u8 {
+pub(super) fn report(faults: &ConfigFaults) -> u8 {
     let count = match faults.0.len() {
         1 => "1 fault".to_owned(),
         many => format!("{many} faults"),
@@ -164,7 +167,7 @@ fn summary(config: &Config) -> String {
         let server = config.servers.iter().find(|server| server.name == name);
         let behind = match server.map(|server| &server.transport) {
             Some(Transport::Stdio { command, .. }) => command.first().cloned().unwrap_or_default(),
-            Some(Transport::Http { url, .. }) => url.origin().ascii_serialization(),
+            Some(Transport::Http { url, .. } | Transport::Sse { url, .. }) => url.origin().ascii_serialization(),
             None => String::new(),
         };
         let _ = writeln!(text, "server    {name}: {url} -> {behind}");

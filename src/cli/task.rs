@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use tokio::time::timeout;
 
-use super::call::{Common, Stop, ended, finish, print, report};
-use super::client::{Display, Follow, Handle, Handles, Status, TaskView};
+use super::call::{Common, Stop, ended, finish, how_to_answer, print, read_arguments, report};
+use super::client::{Display, Follow, Handle, Handles, Person, Status, TaskView};
 use super::signals::Signals;
 use super::{exit, terminal};
+use crate::protocol::rope::ObjectWriter;
 
 /// Uses the handles that `call` has kept.
 #[derive(Debug, Args)]
@@ -34,6 +35,19 @@ enum Command {
         /// Wait for the result
         #[arg(long)]
         wait: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Answer a question of a task that waits for input
+    Answer {
+        #[command(flatten)]
+        which: Which,
+        /// The key of the question, as `get` shows it
+        key: String,
+        /// The answer, a JSON object such as '{"action":"accept","content":{"name":"Ann"}}'; @FILE reads a file, - reads
+        /// stdin
+        #[arg(value_name = "JSON")]
+        answer: String,
         #[command(flatten)]
         common: Common,
     },
@@ -65,6 +79,7 @@ impl Task {
         finish(match self.command {
             Command::List { newest, common } => list(newest, &common).await,
             Command::Get { which, wait, common } => get(&which, wait, &common).await,
+            Command::Answer { which, key, answer, common } => answer_one(&which, &key, &answer, &common).await,
             Command::Cancel { which, common } => cancel(&which, &common).await,
         })
     }
@@ -119,7 +134,8 @@ async fn state(handle: &Handle, common: &Common) -> Result<Result<TaskView, Stri
 
 async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
     let (id, url) = which.find()?;
-    let endpoint = common.endpoint(&url)?;
+    let mut person = Person::of_process();
+    let endpoint = common.endpoint(&url)?.with_person(person.is_here());
     let task = endpoint.get(&id).await.map_err(Stop::client)?;
     if wait && !task.is_terminal() {
         let mut display = Display::of_process("task");
@@ -127,7 +143,9 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
         let interrupt = async || {
             signals.next().await;
         };
-        let end = Follow { endpoint: &endpoint, display: &mut display, deadline: None, interrupt }.run(task).await;
+        let follow =
+            Follow { endpoint: &endpoint, display: &mut display, person: &mut person, deadline: None, interrupt };
+        let end = follow.run(task).await;
         display.close();
         return report(end, &id, common.json);
     }
@@ -139,7 +157,31 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
     let message =
         task.message.as_deref().map(|text| format!(": {}", terminal::one_line(text, 300))).unwrap_or_default();
     terminal::say(&format!("{} since {}{message}", task.word(), terminal::one_line(&task.created, 40)));
+    if let Status::InputRequired(asked) = &task.status {
+        terminal::say(how_to_answer(&id, asked).trim_start());
+    }
     ended(&task, false)
+}
+
+async fn answer_one(which: &Which, key: &str, answer: &str, common: &Common) -> Result<u8, Stop> {
+    let (id, url) = which.find()?;
+    let answer = read_arguments(answer).map_err(Stop::usage)?;
+    let endpoint = common.endpoint(&url)?;
+    let task = endpoint.get(&id).await.map_err(Stop::client)?;
+    let is_open = matches!(&task.status, Status::InputRequired(asked) if asked.iter().any(|asked| asked.key == key));
+    if !is_open {
+        let key = terminal::one_line(key, 64);
+        let open = match &task.status {
+            Status::InputRequired(asked) => how_to_answer(&id, asked),
+            _ => String::new(),
+        };
+        return Err(Stop::new(exit::FAILURE, format!("the task is {} and does not ask \"{key}\"{open}", task.word())));
+    }
+    let mut responses = ObjectWriter::new();
+    responses.raw(key, &answer);
+    endpoint.update(&id, &responses.finish_json()).await.map_err(Stop::client)?;
+    terminal::say("the answer is on its way to the tool");
+    Ok(exit::OK)
 }
 
 async fn cancel(which: &Which, common: &Common) -> Result<u8, Stop> {

@@ -31,7 +31,7 @@ impl Config {
         }
         let demo = self.servers.iter().find(|server| match &server.transport {
             Transport::Stdio { command, .. } => command.get(1).is_some_and(|argument| argument == "demo-server"),
-            Transport::Http { .. } => false,
+            Transport::Http { .. } | Transport::Sse { .. } => false,
         });
         let (name, tool) = match demo {
             Some(server) => (server.name.as_str(), "slow_report"),

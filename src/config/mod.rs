@@ -98,11 +98,11 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     let mut part = |reader: &mut Reader<'a>, key| root.table(reader, key);
 
     let mut section = part(reader, "listen");
-    let listen = sections::listen(reader, &mut section);
-    section.finish(reader, &["stdio"]);
+    let (listen, door) = sections::listen(reader, &mut section);
+    section.finish(reader, &[]);
 
     let mut section = part(reader, "store");
-    let store = sections::store(reader, &mut section);
+    let (store, store_origin) = sections::store(reader, &mut section, door);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "owner");
@@ -114,7 +114,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     section.finish(reader, &[]);
 
     let mut section = part(reader, "log");
-    let log = sections::log(reader, &mut section);
+    let log = sections::log(reader, &mut section, door);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "shutdown");
@@ -137,7 +137,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
             *hide = reader.secret_variables();
         }
     }
-    let config = Config { listen, store, owner, limits, log, shutdown, servers, defaults, tools };
+    let config = Config { door, listen, store, store_origin, owner, limits, log, shutdown, servers, defaults, tools };
     refuse_an_open_door(reader, &config);
     config
 }
@@ -148,13 +148,16 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
 /// every server behind, to which their `Authorization` goes; or the config says that anybody may come in.
 fn refuse_an_open_door(reader: &mut Reader<'_>, config: &Config) {
     let address = config.listen.http;
+    if config.door == Door::Stdio {
+        return;
+    }
     if address.ip().is_loopback() || config.owner.authenticates() || config.owner.allow_anonymous {
         return;
     }
     let trusting = config.servers.iter().find(|server| match &server.transport {
         // An empty command stands for a server that was reported as incomplete.
         Transport::Stdio { command, .. } => !command.is_empty(),
-        Transport::Http { forward, .. } => !forward.contains(&AUTHORIZATION),
+        Transport::Http { forward, .. } | Transport::Sse { forward, .. } => !forward.contains(&AUTHORIZATION),
     });
     if let Some(server) = trusting {
         let message = format!(

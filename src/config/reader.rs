@@ -158,6 +158,11 @@ impl<'a> Section<'a> {
         self.raw(reader, key).is_some()
     }
 
+    /// Whether the key is written here with this value.
+    pub(super) fn says(&self, reader: &Reader<'a>, key: &str, value: bool) -> bool {
+        self.raw(reader, key).is_some_and(|entry| entry.value.as_bool() == Some(value))
+    }
+
     /// The value of a key; `None` if it is not set, or wrong and reported.
     pub(super) fn get<T: Setting>(&mut self, reader: &mut Reader<'a>, key: &'static str) -> Option<T> {
         let entry = self.entry(reader, key);

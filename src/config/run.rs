@@ -14,10 +14,14 @@ pub use crate::telemetry::LogFormat;
 /// Everything that a running proxy needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The client side.
+    /// How clients come in.
+    pub door: Door,
+    /// The client side over HTTP.
     pub listen: Listen,
     /// Where tasks are kept.
     pub store: StoreConfig,
+    /// Who chose where.
+    pub store_origin: StoreOrigin,
     /// Who callers are.
     pub owner: OwnerConfig,
     /// Bounds on everything that grows.
@@ -34,6 +38,24 @@ pub struct Config {
     pub tools: Vec<ToolRule>,
 }
 
+/// How clients come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Over HTTP, as `[listen]` says.
+    Http,
+    /// There is one, on stdin and stdout.
+    Stdio,
+}
+
+/// Who chose the directory of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOrigin {
+    /// The configuration, a flag or a variable.
+    Chosen,
+    /// Nobody.
+    Default,
+}
+
 /// The client side.
 #[derive(Clone, Debug)]
 pub struct Listen {
@@ -47,6 +69,8 @@ pub struct Listen {
     pub allowed_origins: Vec<String>,
     /// How often a comment is sent on an open stream.
     pub keep_alive: Duration,
+    /// How long the session of a legacy client is kept while it has neither an open stream nor a running call.
+    pub session_idle: Duration,
 }
 
 /// Where tasks are kept.
@@ -157,14 +181,18 @@ pub struct Limits {
     pub body: usize,
     /// Bytes of a line or an event that a server sends.
     pub message: usize,
+    /// Bytes of a line that a client over stdio is sent.
+    pub line: usize,
     /// Levels of arrays and objects in any message.
     pub depth: usize,
     /// Calls at the same time, all together; excess is refused as busy. Tasks methods do not count.
     pub calls: usize,
     /// Open connections of clients.
     pub connections: usize,
-    /// Open `subscriptions/listen` streams.
+    /// Open `subscriptions/listen` streams, and GET streams of legacy clients.
     pub streams: usize,
+    /// Sessions of legacy clients.
+    pub sessions: usize,
     /// Calls that wait for a slot, all together.
     pub queue: usize,
     /// How long a client may take to send a request's head and body.
@@ -196,6 +224,12 @@ pub struct ServerConfig {
     pub transport: Transport,
     /// Whether principals share its sessions or processes.
     pub share: bool,
+    /// How many sessions or processes a principal gets.
+    pub sessions: SessionCount,
+    /// Whether a session takes one call at a time.
+    pub serial: bool,
+    /// What it is told that its clients can be asked, beside what they declare.
+    pub offer: Vec<Offer>,
     /// Whether a cancel is forwarded to it.
     pub cancel: ForwardCancel,
     /// How long slot and session stay taken when a cancel is not answered.
@@ -233,6 +267,37 @@ pub enum Transport {
         /// Headers of the caller that are passed on.
         forward: Vec<HeaderName>,
     },
+    /// Reached over HTTP+SSE, the transport of 2024-11-05.
+    Sse {
+        /// The address of its event stream.
+        url: Url,
+        /// Set on every request to it. Values may be secret.
+        headers: HeaderMap,
+        /// Headers of the caller that are passed on.
+        forward: Vec<HeaderName>,
+    },
+}
+
+/// How many sessions or processes a principal gets. A legacy client's session has always exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionCount {
+    /// One, and another when that is busy and the client can be asked: so it is plain whose a question is.
+    Auto,
+    /// One.
+    One,
+    /// One for each call that runs.
+    Pool,
+}
+
+/// A kind of question that a server may be told it can ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// `elicitation/create`, by form.
+    Elicitation,
+    /// `sampling/createMessage`.
+    Sampling,
+    /// `roots/list`.
+    Roots,
 }
 
 /// Whether a cancel is forwarded to the server.
@@ -274,6 +339,19 @@ pub struct ToolPolicy {
     pub max_running: Option<usize>,
     /// What a client without Tasks gets.
     pub fallback: Fallback,
+    /// What a question of the tool does to a call that is no task yet.
+    pub ask: AskPolicy,
+    /// How long a question may wait for its answer.
+    pub ask_timeout: Duration,
+}
+
+/// What a question of the tool does to a call that may become a task and is none yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskPolicy {
+    /// It makes the call a task at once.
+    Task,
+    /// The first one is asked in a multi round-trip result, before there is a task.
+    First,
 }
 
 /// When a call becomes a task.
@@ -354,8 +432,8 @@ impl fmt::Debug for Transport {
                 .field("cwd", cwd)
                 .field("hide", hide)
                 .finish_non_exhaustive(),
-            Self::Http { url, headers, forward } => f
-                .debug_struct("Http")
+            Self::Http { url, headers, forward } | Self::Sse { url, headers, forward } => f
+                .debug_struct(if matches!(self, Self::Sse { .. }) { "Sse" } else { "Http" })
                 .field("host", &url.host_str())
                 .field("headers", &headers.keys())
                 .field("forward", forward)
@@ -374,6 +452,8 @@ impl Default for ToolPolicy {
             keep: Some(Duration::from_hours(24)),
             max_running: None,
             fallback: Fallback::Wait,
+            ask: AskPolicy::Task,
+            ask_timeout: Duration::from_hours(24),
         }
     }
 }
@@ -383,10 +463,12 @@ impl Default for Limits {
         Self {
             body: 8 << 20,
             message: 128 << 20,
+            line: 10_000_000,
             depth: 128,
             calls: 1024,
             connections: 4096,
             streams: 1024,
+            sessions: 1024,
             queue: 1024,
             read_timeout: Duration::from_secs(30),
         }

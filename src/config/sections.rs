@@ -7,7 +7,7 @@ use std::time::Duration;
 use url::{Origin, Url};
 
 use super::reader::{Reader, Section};
-use super::run::{Durability, Limits, Listen, LogConfig, LogFormat, Shutdown, StoreConfig};
+use super::run::{Door, Durability, Limits, Listen, LogConfig, LogFormat, Shutdown, StoreConfig, StoreOrigin};
 use super::setting::{Setting, Size, WebUrl, choice};
 
 /// A host as it stands in `Host`, without a port.
@@ -19,10 +19,14 @@ struct WebOrigin(String);
 /// What is logged.
 struct Level(String);
 
+/// What is logged over stdio, where hosts show every line as if it were a fault: warnings, and what the server itself
+/// says on stderr, which would be there without Raincheck too.
+const QUIET: &str = "warn,raincheck::upstream::stdio::stderr=debug";
+
 /// No text is nested deeper, and the JSON reader does not go deeper either.
 const DEEPEST: usize = 128;
 
-pub(super) fn listen<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Listen {
+pub(super) fn listen<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> (Listen, Door) {
     let http = section.get(reader, "http").unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)));
     let public_url = section.get(reader, "public_url").map(|WebUrl(url)| url);
     if public_url.as_ref().is_some_and(|url| url.query().is_some()) {
@@ -30,23 +34,46 @@ pub(super) fn listen<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> 
     }
     let hosts: Vec<Host> = section.list(reader, "allowed_hosts").unwrap_or_default();
     let origins: Vec<WebOrigin> = section.list(reader, "allowed_origins").unwrap_or_default();
-    Listen {
+    let listen = Listen {
         http,
         public_url,
         allowed_hosts: hosts.into_iter().map(|Host(host)| host).collect(),
         allowed_origins: origins.into_iter().map(|WebOrigin(origin)| origin).collect(),
         keep_alive: section.get(reader, "keep_alive").unwrap_or(Duration::from_secs(15)),
-    }
+        session_idle: section.get(reader, "session_idle").unwrap_or(Duration::from_hours(1)),
+    };
+    (listen, door(reader, section))
 }
 
-pub(super) fn store<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> StoreConfig {
-    StoreConfig {
-        path: section.get(reader, "path").unwrap_or_else(|| PathBuf::from("raincheck.data")),
+fn door<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Door {
+    let stdio: Option<bool> = section.get(reader, "stdio");
+    // A flag or a variable says what this process is to do; what stands in the file is for the others.
+    if section.says(reader, "stdio", true) && section.has(reader, "http") {
+        section.fault(
+            reader,
+            "stdio",
+            "http is set too, but a process serves either HTTP or stdio; take one of them out",
+        );
+    }
+    if stdio == Some(true) { Door::Stdio } else { Door::Http }
+}
+
+pub(super) fn store<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, door: Door) -> (StoreConfig, StoreOrigin) {
+    let min_free = match door {
+        Door::Http => None,
+        // A personal machine may be full to the last tenth for years.
+        Door::Stdio => Some(256 << 20),
+    };
+    let path: Option<PathBuf> = section.get(reader, "path");
+    let origin = if path.is_some() { StoreOrigin::Chosen } else { StoreOrigin::Default };
+    let config = StoreConfig {
+        path: path.unwrap_or_else(|| PathBuf::from("raincheck.data")),
         durability: section.get(reader, "durability").unwrap_or(Durability::Power),
         cache_bytes: section.get(reader, "cache").map_or(112 << 20, |Size(bytes)| bytes),
-        min_free_bytes: section.get(reader, "min_free").map(|Size(bytes)| bytes),
+        min_free_bytes: section.get(reader, "min_free").map(|Size(bytes)| bytes).or(min_free),
         max_tasks: section.get(reader, "max_tasks").map_or(1_000_000, |count: usize| count as u64),
-    }
+    };
+    (config, origin)
 }
 
 pub(super) fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Limits {
@@ -57,23 +84,29 @@ pub(super) fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> 
     };
     let body = bytes(reader, "body", default.body);
     let message = bytes(reader, "message", default.message);
+    let line = bytes(reader, "line", default.line);
     let mut count = |reader: &mut Reader<'a>, key, or| section.get(reader, key).unwrap_or(or);
     let depth = count(reader, "depth", default.depth);
     let calls = count(reader, "calls", default.calls);
     let connections = count(reader, "connections", default.connections);
     let streams = count(reader, "streams", default.streams);
+    let sessions = count(reader, "sessions", default.sessions);
     let queue = count(reader, "queue", default.queue);
     if depth > DEEPEST {
         section.fault(reader, "depth", format!("must be {DEEPEST} at most"));
     }
     let read_timeout = section.get(reader, "read_timeout").unwrap_or(default.read_timeout);
-    Limits { body, message, depth, calls, connections, streams, queue, read_timeout }
+    Limits { body, message, line, depth, calls, connections, streams, sessions, queue, read_timeout }
 }
 
-pub(super) fn log<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> LogConfig {
+pub(super) fn log<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, door: Door) -> LogConfig {
+    let level = match door {
+        Door::Http => "info",
+        Door::Stdio => QUIET,
+    };
     LogConfig {
         format: section.get(reader, "format").unwrap_or(LogFormat::Text),
-        level: section.get(reader, "level").map_or_else(|| "info".to_owned(), |Level(level)| level),
+        level: section.get(reader, "level").map_or_else(|| level.to_owned(), |Level(level)| level),
     }
 }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
 use super::reader::{Reader, Section};
-use super::run::{ForwardCancel, ServerConfig, Transport, UpstreamEra};
+use super::run::{ForwardCancel, Offer, ServerConfig, SessionCount, Transport, UpstreamEra};
 use super::secret;
 use super::setting::{Setting, WebUrl, choice};
 
 /// Settings of servers that belong to versions to come.
-const LATER: &[&str] = &["sessions", "serial", "roots", "budget", "max_running", "health"];
+const LATER: &[&str] = &["roots", "budget", "max_running", "health"];
 
 /// Headers that the proxy writes itself, so nobody else may set or pass them on.
 const OWN_HEADERS: &[&str] = &[
@@ -36,6 +36,15 @@ const OWN_HEADERS: &[&str] = &[
     "transfer-encoding",
     "upgrade",
 ];
+
+/// What is spoken over HTTP.
+#[derive(Clone, Copy)]
+enum Wire {
+    /// Streamable HTTP, and HTTP+SSE with a server that turns out to know no other.
+    Http,
+    /// HTTP+SSE.
+    Sse,
+}
 
 /// How a server is reached, before it is known which keys may stand beside it.
 enum Way {
@@ -70,6 +79,9 @@ pub(super) fn read<'a>(
             name,
             transport,
             share: section.get(reader, "share").unwrap_or(false),
+            sessions: section.get(reader, "sessions").unwrap_or(SessionCount::Auto),
+            serial: section.get(reader, "serial").unwrap_or(false),
+            offer: section.list(reader, "offer").unwrap_or_default(),
             cancel: section.get(reader, "cancel").unwrap_or(ForwardCancel::Forward),
             cancel_grace: section.get(reader, "cancel_grace").unwrap_or(Duration::from_secs(30)),
             connect_timeout: section.get(reader, "connect_timeout").unwrap_or(Duration::from_mins(1)),
@@ -101,6 +113,7 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
     let cwd: Option<PathBuf> = section.get(reader, "cwd");
     let headers = headers(reader, section);
     let forward: Option<Vec<HeaderName>> = section.list(reader, "forward");
+    let wire = section.get(reader, "transport").unwrap_or(Wire::Http);
 
     let (has_command, has_url) = (section.has(reader, "command"), section.has(reader, "url"));
     if has_command == has_url {
@@ -109,7 +122,7 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
         return None;
     }
     let (strangers, needed): (&[&str], _) = if has_command {
-        (&["headers", "headers_env", "headers_file", "forward"], "url")
+        (&["headers", "headers_env", "headers_file", "forward", "transport"], "url")
     } else {
         (&["env", "env_file", "cwd"], "command")
     };
@@ -126,7 +139,10 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
         Way::Command(command) => Transport::Stdio { command, env, cwd, hide: Vec::new() },
         Way::Url(url) => {
             let forward = forwarded(reader, section, forward, &headers, authenticates);
-            Transport::Http { url, headers, forward }
+            match wire {
+                Wire::Http => Transport::Http { url, headers, forward },
+                Wire::Sse => Transport::Sse { url, headers, forward },
+            }
         }
     })
 }
@@ -256,6 +272,14 @@ impl Setting for Name {
     }
 }
 
+impl Setting for Wire {
+    const EXPECTED: &'static str = "\"http\" or \"sse\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("http", Self::Http), ("sse", Self::Sse)], &[])
+    }
+}
+
 impl Setting for ForwardCancel {
     const EXPECTED: &'static str = "\"forward\", \"never\" or \"ignored\"";
 
@@ -269,5 +293,22 @@ impl Setting for UpstreamEra {
 
     fn from_text(text: &str) -> Result<Self, String> {
         choice(text, &[("legacy", Self::Legacy), ("modern", Self::Modern), ("auto", Self::Auto)], &[])
+    }
+}
+
+impl Setting for SessionCount {
+    const EXPECTED: &'static str = "\"auto\", \"one\" or \"pool\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("auto", Self::Auto), ("one", Self::One), ("pool", Self::Pool)], &[])
+    }
+}
+
+impl Setting for Offer {
+    const EXPECTED: &'static str = "\"elicitation\", \"sampling\" or \"roots\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let choices = [("elicitation", Self::Elicitation), ("sampling", Self::Sampling), ("roots", Self::Roots)];
+        choice(text, &choices, &[])
     }
 }

@@ -24,7 +24,7 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[listen]\nhttp = \"127.0.0.1\"", &[("listen.http", "the port is missing")]),
     ("[listen]\nhttp = 8080", &[("listen.http", "found a whole number")]),
     ("[listen]\nhtpp = \"127.0.0.1:1\"", &[("listen.htpp", "unknown key; did you mean \"http\"?")]),
-    ("[listen]\nstdio = true", &[("listen.stdio", "not in this version yet")]),
+    ("[listen]\nstdio = true\nhttp = \"127.0.0.1:1\"", &[("listen.stdio", "take one of them out")]),
     ("[admin]\nhttp = \"127.0.0.1:1\"", &[("admin", "not in this version yet")]),
     ("[listen]\npublic_url = \"ftp://h/\"", &[("listen.public_url", "must be http or https")]),
     (
@@ -36,6 +36,8 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
         &[("listen.allowed_origins[0]", "list the ones that you trust"), ("listen.allowed_origins[1]", "an origin")],
     ),
     ("[listen]\nkeep_alive = 15", &[("listen.keep_alive", "write \"15s\"")]),
+    ("[listen]\nsession_idle = 3600", &[("listen.session_idle", "write \"3600s\"")]),
+    ("[limits]\nsessions = 0", &[("limits.sessions", "above 0")]),
     ("[store]\npath = \"\"", &[("store.path", "must not be empty")]),
     (
         "[store]\ndurability = \"disk\"\ncache = \"lots\"\nmax_tasks = 0",
@@ -60,11 +62,12 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ),
     ("[shutdown]\ngrace = \"5 parsecs\"", &[("shutdown.grace", "a duration")]),
     (
-        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask_timeout = \"1h\"\non_lost = \"unknown\"",
+        "[defaults]\nmode = \"async\"\nfallback = \"handle\"\nask = \"second\"\nask_timeout = 5\non_lost = \"unknown\"",
         &[
             ("defaults.mode", "\"sync\", \"auto\", \"task\""),
             ("defaults.fallback", "not in this version yet"),
-            ("defaults.ask_timeout", "not in this version yet"),
+            ("defaults.ask", "\"task\", \"first\""),
+            ("defaults.ask_timeout", "a duration"),
             ("defaults.on_lost", "not in this version yet"),
         ],
     ),
@@ -106,12 +109,19 @@ const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[[server]]\nname = \"a\"\ncommand = \"npx x\"", &[("server[0].command", "expected a list, found a string")]),
     ("[[server]]\nname = \"a\"\ncommand = [\"npx x\"]", &[("server[0].command", "no shell reads it")]),
     (
-        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\nforward = [\"a\"]\nheaders = { b = \"c\" }\nserial = true",
+        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\nforward = [\"a\"]\nheaders = { b = \"c\" }\nserial = 1\nsessions = \"many\"\noffer = [\"roots\", \"tea\"]\nhealth = true",
         &[
             ("server[0].forward", "only means something beside url"),
             ("server[0].headers", "only means something beside url"),
-            ("server[0].serial", "not in this version yet"),
+            ("server[0].serial", "expected true or false"),
+            ("server[0].sessions", "\"auto\", \"one\", \"pool\""),
+            ("server[0].offer[1]", "\"elicitation\", \"sampling\", \"roots\""),
+            ("server[0].health", "not in this version yet"),
         ],
+    ),
+    (
+        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\ntransport = \"sse\"\n[[server]]\nname = \"b\"\nurl = \"http://h/\"\ntransport = \"ws\"",
+        &[("server[0].transport", "only means something beside url"), ("server[1].transport", "\"http\", \"sse\"")],
     ),
     (
         "[[server]]\nname = \"a\"\nurl = \"http://h/\"\ncwd = \"/\"\nera = \"old\"\ncancel = \"no\"\nmax_sessions = 1.5",
@@ -297,6 +307,16 @@ fn credentials_go_on_only_while_nobody_here_checks_them() {
 }
 
 #[test]
+fn a_server_over_http_says_which_transport_it_speaks() {
+    let transport = |line: &str| {
+        let text = format!("[[server]]\nname = \"a\"\nurl = \"http://h/\"\n{line}");
+        format!("{:?}", read(&text).servers[0].transport)
+    };
+    assert!(transport("").starts_with("Http") && transport("transport = \"http\"").starts_with("Http"));
+    assert!(transport("transport = \"sse\"").starts_with("Sse"));
+}
+
+#[test]
 fn a_public_listener_needs_somebody_who_checks_the_callers() {
     let public = "[listen]\nhttp = \"0.0.0.0:80\"\n";
     let url = "[[server]]\nname = \"u\"\nurl = \"http://h/mcp\"\n";
@@ -309,6 +329,20 @@ fn a_public_listener_needs_somebody_who_checks_the_callers() {
     assert!(!open(format!("{public}{SERVER}[[owner.token]]\nname = \"a\"\ntoken = \"t\"\n")));
     assert!(!open(format!("{public}{SERVER}[owner]\nfrom = \"header:x\"\ntrusted = [\"10.0.0.1\"]\n")));
     assert!(!open(format!("[listen]\nhttp = \"[::1]:80\"\n{SERVER}")));
+}
+
+#[test]
+fn over_stdio_a_flag_comes_before_the_address_in_the_file_and_logs_are_quiet() {
+    let environment = Environment::default().with_flag("listen.stdio", "raincheck stdio", "true".to_owned());
+    let text = format!("[listen]\nhttp = \"0.0.0.0:80\"\n{SERVER}");
+    let config = parse(&text, &environment).unwrap();
+    assert_eq!((config.door, config.store_origin), (Door::Stdio, StoreOrigin::Default));
+    assert!(config.log.level.starts_with("warn") && config.store.min_free_bytes == Some(256 << 20));
+    assert_eq!(
+        read(&format!("[listen]\nstdio = true\n[store]\npath = \"x\"\n{SERVER}")).store_origin,
+        StoreOrigin::Chosen
+    );
+    assert_eq!(read(&format!("[listen]\nstdio = false\nhttp = \"127.0.0.1:1\"\n{SERVER}")).door, Door::Http);
 }
 
 #[test]
@@ -415,7 +449,9 @@ fn the_example_shows_the_defaults() {
         }
     }
     assert!(text.contains("[defaults]") && text.contains("read_timeout"));
-    assert_eq!(format!("{:?}", read(&text)), format!("{:?}", read(SERVER)));
+    // Who chose the store's path is another matter than which it is.
+    let shown = Config { store_origin: StoreOrigin::Default, ..read(&text) };
+    assert_eq!(format!("{shown:?}"), format!("{:?}", read(SERVER)));
 }
 
 #[test]

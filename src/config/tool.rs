@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use super::fault::did_you_mean;
 use super::reader::{Reader, Section};
-use super::run::{Fallback, Mode, ServerConfig, ToolPolicy, ToolRule};
+use super::run::{AskPolicy, Fallback, Mode, ServerConfig, ToolPolicy, ToolRule};
 use super::setting::{Keep, Setting, choice};
 
 /// Settings of tools that belong to versions to come.
-pub(super) const LATER: &[&str] =
-    &["ask", "ask_timeout", "on_lost", "dedupe", "idle_timeout", "max_queued", "rate", "budget"];
+pub(super) const LATER: &[&str] = &["on_lost", "dedupe", "idle_timeout", "max_queued", "rate", "budget"];
 
 /// The defaults with what `section` changes.
 pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, default: &ToolPolicy) -> ToolPolicy {
@@ -22,6 +21,8 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
         keep: section.get(reader, "keep").map_or(default.keep, |Keep(keep)| keep),
         max_running: section.get(reader, "max_running").or(default.max_running),
         fallback: section.get(reader, "fallback").unwrap_or(default.fallback),
+        ask: section.get(reader, "ask").unwrap_or(default.ask),
+        ask_timeout: section.get(reader, "ask_timeout").unwrap_or(default.ask_timeout),
     };
     if policy.mode == Mode::Auto && policy.after >= policy.timeout {
         let shown = |duration: Duration| humantime::format_duration(duration).to_string();
@@ -92,6 +93,14 @@ impl Setting for Mode {
 
     fn from_text(text: &str) -> Result<Self, String> {
         choice(text, &[("sync", Self::Sync), ("auto", Self::Auto), ("task", Self::Task)], &[])
+    }
+}
+
+impl Setting for AskPolicy {
+    const EXPECTED: &'static str = "\"task\" or \"first\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("task", Self::Task), ("first", Self::First)], &[])
     }
 }
 

@@ -1,4 +1,7 @@
 //! What a body asks for: one JSON-RPC message, checked against the rules of 2026-07-28 for `_meta` and headers.
+//!
+//! The era of a request is decided by its own `_meta`: a request that names no version there is of a legacy client, and
+//! so is all else that names a session.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -7,7 +10,8 @@ use serde_json::Value;
 use super::log_level::LogLevel;
 use super::refusal::Refusal;
 use crate::protocol::error::code;
-use crate::protocol::{Json, MODERN, Message, Method, Params, RequestId, RpcError, headers, meta_key};
+use crate::protocol::message::{MessageError, MessageFault};
+use crate::protocol::{Json, JsonError, MODERN, Message, Method, Params, RequestId, RpcError, headers, json, meta_key};
 
 /// What a client sent.
 #[derive(Debug)]
@@ -16,6 +20,10 @@ pub(super) enum Asked {
     Request(Request),
     /// A notification, which wants none.
     Notification,
+    /// A message of a client of 2025-11-25 or older.
+    Legacy(Message),
+    /// Several of them at once (2025-03-26).
+    LegacyBatch(Vec<Message>),
 }
 
 /// A request of the modern era that follows the rules.
@@ -31,34 +39,95 @@ pub(super) struct Request {
     pub(super) log_level: Option<LogLevel>,
 }
 
+/// Messages in one batch.
+const BATCH: usize = 64;
+
 /// Reads a message. The checks come in the order: envelope, era and version, `_meta`, headers, method.
 pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Result<Asked, Refusal> {
     let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
-    let message = Message::parse(text, max_depth).map_err(|error| bad(error.to_rpc()).to(error.id.as_ref()))?;
+    let has_session = headers.contains_key(headers::SESSION_ID);
+    let message = match Message::parse(text, max_depth) {
+        Err(MessageError { cause: MessageFault::Batch, .. }) if has_session => {
+            return read_batch(text, max_depth).map(Asked::LegacyBatch);
+        }
+        read => read.map_err(|error| bad(error.to_rpc()).to(error.id.as_ref()))?,
+    };
     match message {
-        Message::Request { id, method, params } => match read_request(&id, &method, params, headers) {
-            Ok(request) => Ok(Asked::Request(request)),
-            Err(refusal) => Err(refusal.to(Some(&id))),
-        },
+        Message::Request { id, method, params } => {
+            read_request(&id, &method, params, headers).map_err(|refusal| refusal.to(Some(&id)))
+        }
+        Message::Notification { method, params } if has_session && !is_modern(params.as_ref()) => {
+            Ok(Asked::Legacy(Message::Notification { method, params }))
+        }
         Message::Notification { method, .. } if method.starts_with("notifications/") => Ok(Asked::Notification),
         Message::Notification { .. } => Err(bad(invalid("a request needs an \"id\""))),
-        Message::Result { .. } | Message::Error { .. } => {
-            Err(bad(invalid("a client sends requests and notifications only, no answers")))
-        }
+        answer if has_session => Ok(Asked::Legacy(answer)),
+        Message::Result { .. } | Message::Error { .. } => Err(bad(invalid(
+            "without a session (Mcp-Session-Id) a client sends requests and notifications only, no answers",
+        ))),
     }
 }
 
-fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &HeaderMap) -> Result<Request, Refusal> {
+/// All messages of a batch, or none.
+pub(super) fn read_batch(text: &Bytes, max_depth: usize) -> Result<Vec<Message>, Refusal> {
+    let bad = |why: &str| Refusal::rpc(StatusCode::BAD_REQUEST, invalid(why));
+    let broken = |error: JsonError| bad(&error.to_string());
+    let elements = json::elements(text).map_err(broken)?;
+    let mut messages = Vec::new();
+    for element in elements.iter() {
+        if messages.len() == BATCH {
+            return Err(bad(&format!("a batch has {BATCH} messages at most")));
+        }
+        let element = Json::of(text, element);
+        let message = Message::parse(element.bytes(), max_depth);
+        let message = message.map_err(|error| Refusal::rpc(StatusCode::BAD_REQUEST, error.to_rpc()))?;
+        if let Message::Request { params, .. } | Message::Notification { params, .. } = &message
+            && is_modern(params.as_ref())
+        {
+            return Err(bad(&format!("batches are not part of {MODERN}; send each message alone")));
+        }
+        messages.push(message);
+    }
+    if messages.is_empty() { Err(bad("a batch has one message at least")) } else { Ok(messages) }
+}
+
+/// Whether a message says of itself that it is of 2026-07-28. Nothing earlier on a connection counts.
+pub(super) fn is_modern(params: Option<&Json>) -> bool {
+    params
+        .and_then(|params| params.member("_meta"))
+        .is_some_and(|meta| meta.member(meta_key::PROTOCOL_VERSION).is_some())
+}
+
+fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &HeaderMap) -> Result<Asked, Refusal> {
     let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
     let method = Method::of(name);
+    let raw = params.clone();
     let params = Params::read(&method, params).map_err(bad)?;
-    let Some(version) = params.meta_member(meta_key::PROTOCOL_VERSION) else { return Err(bad(legacy(name, &params))) };
+    if params.meta_member(meta_key::PROTOCOL_VERSION).is_none()
+        && (name == "initialize" || headers.contains_key(headers::SESSION_ID))
+    {
+        return Ok(Asked::Legacy(Message::Request { id: id.clone(), method: name.to_owned(), params: raw }));
+    }
+    read_modern(id, name, method, params, Some(headers)).map(Asked::Request)
+}
+
+/// Reads a request of the modern era. Over stdio there are no headers for it to agree with.
+pub(super) fn read_modern(
+    id: &RequestId,
+    name: &str,
+    method: Method,
+    params: Params,
+    headers: Option<&HeaderMap>,
+) -> Result<Request, Refusal> {
+    let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
+    let Some(version) = params.meta_member(meta_key::PROTOCOL_VERSION) else { return Err(bad(of_no_era())) };
     let Ok(version) = version.read::<String>() else {
         return Err(bad(invalid_meta(meta_key::PROTOCOL_VERSION, "must be a string")));
     };
     if version != MODERN {
         // Two versions in one request are a mismatch before either is unsupported.
-        if let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
+        if let Some(headers) = headers
+            && let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
             && header != version.as_bytes()
         {
             return Err(bad(mismatch(&headers::PROTOCOL_VERSION, "does not match the body")));
@@ -66,7 +135,9 @@ fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &Head
         return Err(bad(unsupported(&version, format!("Unsupported protocol version: this server speaks {MODERN}"))));
     }
     let log_level = check_meta(&params).map_err(bad)?;
-    check_headers(name, &method, &params, headers).map_err(bad)?;
+    if let Some(headers) = headers {
+        check_headers(name, &method, &params, headers).map_err(bad)?;
+    }
     if method.is_removed() {
         return Err(Refusal::rpc(StatusCode::NOT_FOUND, RpcError::method_not_found(name)));
     }
@@ -77,23 +148,14 @@ fn read_request(id: &RequestId, name: &str, params: Option<Json>, headers: &Head
     Ok(Request { id: id.clone(), method, params, log_level })
 }
 
-/// The error for a client of an older era. It has no way forward, so the message has to tell its user.
-fn legacy(name: &str, params: &Params) -> RpcError {
-    if name == "initialize" {
-        let requested = params.raw().member("protocolVersion").and_then(|it| it.read::<String>().ok());
-        return unsupported(
-            &requested.unwrap_or_default(),
-            format!(
-                "Unsupported protocol version: this version of Raincheck serves clients of MCP {MODERN} only, which \
-                 send no \"initialize\". Switch the client to that revision (for example versionNegotiation \"auto\" \
-                 in the TypeScript SDK, --protocol-era modern in Inspector, the Discover lifecycle in rmcp), or \
-                 connect it to the server directly"
-            ),
-        );
-    }
+/// The error for a request that has neither what 2026-07-28 wants nor a session.
+fn of_no_era() -> RpcError {
     invalid_meta(
         meta_key::PROTOCOL_VERSION,
-        &format!("is missing; every request of MCP {MODERN}, the only revision spoken here, carries it"),
+        &format!(
+            "is missing, which every request of MCP {MODERN} carries; and so is the header Mcp-Session-Id of older \
+             revisions, which begin with `initialize`"
+        ),
     )
 }
 

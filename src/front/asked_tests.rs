@@ -27,23 +27,43 @@ fn a_request_that_follows_the_rules_is_read() {
 }
 
 #[test]
-fn a_legacy_client_is_told_what_to_switch_on() {
-    for requested in ["2025-11-25", "2026-07-28"] {
-        let text = format!(
-            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{requested}","capabilities":{{}}}}}}"#
+fn the_era_of_a_message_is_decided_by_its_own_meta() {
+    let session = headers(&[("mcp-session-id", "s"), ("mcp-protocol-version", MODERN)]);
+    let modern = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{{META}}}}}"#);
+    let told = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{{META}}}}}"#);
+    let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2026-07-28"}}"#;
+    let list = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{"_meta":{}}}"#;
+    let answer = r#"{"jsonrpc":"2.0","id":0,"result":{}}"#;
+    let both = |text: &str, headers: &HeaderMap| match read(&Bytes::from(text.to_owned()), headers, 64) {
+        Ok(Asked::Request(_)) => "request".to_owned(),
+        Ok(Asked::Notification) => "notification".to_owned(),
+        Ok(Asked::Legacy(_)) => "legacy".to_owned(),
+        Ok(Asked::LegacyBatch(messages)) => format!("batch of {}", messages.len()),
+        Err(refusal) => refusal.error().code().to_string(),
+    };
+    let cases = [
+        (modern.as_str(), "-32020", "-32020"),
+        (&told, "notification", "notification"),
+        (r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#, "notification", "legacy"),
+        (r#"{"jsonrpc":"2.0","method":"tools/list"}"#, "-32600", "legacy"),
+        (initialize, "legacy", "legacy"),
+        (list, "-32602", "legacy"),
+        (answer, "-32600", "legacy"),
+        (&format!("[{list},{answer}]"), "-32600", "batch of 2"),
+        (&format!("[{list},{modern}]"), "-32600", "-32600"),
+        (&format!("[{told}]"), "-32600", "-32600"),
+        ("[]", "-32600", "-32600"),
+    ];
+    for (text, alone, in_session) in cases {
+        assert_eq!(
+            (both(text, &HeaderMap::new()).as_str(), both(text, &session).as_str()),
+            (alone, in_session),
+            "{text}"
         );
-        let (status, code, error) = refusal(&text, &HeaderMap::new());
-        assert_eq!((status, code), (400, -32022));
-        assert!(
-            error.contains(&format!(r#""supported":["2026-07-28"],"requested":"{requested}""#))
-                || error.contains(&format!(r#""requested":"{requested}","supported":["2026-07-28"]"#)),
-            "{error}"
-        );
-        assert!(error.contains("Switch the client to"), "{error}");
     }
-    let (status, code, error) = refusal(r#"{"jsonrpc":"2.0","id":0,"method":"tools/list"}"#, &HeaderMap::new());
-    assert_eq!((status, code), (400, -32602));
-    assert!(error.contains("io.modelcontextprotocol/protocolVersion"), "{error}");
+    let mut standard = standard("tools/list");
+    standard.extend(headers(&[("mcp-session-id", "s")]));
+    assert_eq!(both(&modern, &standard), "request");
 }
 
 #[test]

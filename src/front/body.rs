@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
+use super::legacy::EventStream;
 use super::listen::Subscription;
 use super::socket::Outbox;
 use super::stream::CallStream;
@@ -22,6 +23,8 @@ pub(super) enum Body {
     Call(Box<CallStream>),
     /// A `subscriptions/listen` stream.
     Listen(Box<Subscription>),
+    /// A stream of a legacy session.
+    Legacy(Box<EventStream>),
 }
 
 /// A body that is all there.
@@ -145,6 +148,7 @@ impl HttpBody for Body {
             Self::Whole(whole) => whole.next(),
             Self::Call(stream) => std::task::ready!(stream.poll_piece(context)),
             Self::Listen(stream) => std::task::ready!(stream.poll_piece(context)),
+            Self::Legacy(stream) => std::task::ready!(stream.poll_piece(context)),
         };
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
@@ -154,13 +158,14 @@ impl HttpBody for Body {
             Self::Whole(whole) => whole.pieces.is_empty(),
             Self::Call(stream) => stream.is_over(),
             Self::Listen(stream) => stream.is_over(),
+            Self::Legacy(stream) => stream.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(whole) => SizeHint::with_exact(whole.pieces.left),
-            Self::Call(_) | Self::Listen(_) => SizeHint::default(),
+            Self::Call(_) | Self::Listen(_) | Self::Legacy(_) => SizeHint::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Method as HttpMethod, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method as HttpMethod, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -20,8 +20,10 @@ use super::asked::{self, Asked, Request};
 use super::body::Body;
 use super::gate::Gate;
 use super::intake::Intake;
-use super::listen::{self, Subscription};
+use super::legacy::{Legacy, Sender};
+use super::listen::{Filter, Subscription, Terms};
 use super::media::{self, Accepts};
+use super::param_headers::ToolHeaders;
 use super::principal::Identity;
 use super::refusal::Refusal;
 use super::running::{Answer, Running, Step, Wanted};
@@ -30,11 +32,13 @@ use super::stream::CallStream;
 use super::{Mount, running, sse};
 use crate::config::Limits;
 use crate::jobs::Jobs;
+use crate::protocol::headers::SESSION_ID;
 use crate::protocol::{Call, Caller, Method, Reply};
 
 /// What all exchanges share.
 pub(super) struct Shared<S> {
     pub(super) mounts: Vec<Mount<S>>,
+    pub(super) legacy: Legacy,
     pub(super) gate: Gate,
     pub(super) identity: Identity,
     pub(super) intake: Intake,
@@ -42,6 +46,7 @@ pub(super) struct Shared<S> {
     pub(super) keep_alive: Duration,
     pub(super) calls: Arc<Semaphore>,
     pub(super) streams: Arc<Semaphore>,
+    pub(super) tool_headers: ToolHeaders,
     pub(super) jobs: Jobs,
 }
 
@@ -72,7 +77,7 @@ where
         Err(refusal) => refusal.into_response(),
         Ok(_) if parts.method == HttpMethod::OPTIONS => {
             let mut response = empty(StatusCode::NO_CONTENT);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, OPTIONS"));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE, OPTIONS"));
             cors.preflight(&parts.headers, response.headers_mut());
             response
         }
@@ -119,32 +124,66 @@ where
         parts: Parts,
         body: Incoming,
     ) -> Result<Response<Body>, Refusal> {
-        if parts.method != HttpMethod::POST {
-            return Err(Refusal::method_not_allowed());
+        let has_session = parts.headers.contains_key(SESSION_ID);
+        match parts.method {
+            HttpMethod::POST => {}
+            HttpMethod::GET | HttpMethod::DELETE if has_session => {
+                return self.without_body(mount, link, &parts).await;
+            }
+            _ => return Err(Refusal::method_not_allowed()),
         }
         let principal = self.identity.of(&parts.headers, link.peer).await?;
         if !media::is_json(&parts.headers) {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Refusal::http(status, "the body must be application/json, not compressed"));
         }
-        let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
-            Refusal::http(StatusCode::NOT_ACCEPTABLE, "answers are application/json or text/event-stream")
-        })?;
+        let accepts = accepts(&parts.headers)?;
         let text = self.intake.read(body, &parts.headers).await?;
-        let request = match asked::read(&text, &parts.headers, self.limits.depth)? {
+        let asked = asked::read(&text, &parts.headers, self.limits.depth)?;
+        let request = match asked {
             Asked::Notification => return Ok(empty(StatusCode::ACCEPTED)),
             Asked::Request(request) => request,
+            Asked::Legacy(message) => {
+                let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
+                let credentials = self.identity.credentials(&parts.headers);
+                return self.legacy.post(&sender, message, credentials).await;
+            }
+            Asked::LegacyBatch(messages) => {
+                let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
+                let credentials = self.identity.credentials(&parts.headers);
+                return self.legacy.post_batch(&sender, messages, credentials).await;
+            }
         };
         let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(&parts.headers));
         if request.method == Method::Listen {
-            return self.listen(&request, &caller, accepts).map_err(|refusal| refusal.to(Some(&request.id)));
+            let id = request.id.clone();
+            return self.listen(mount, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)));
         }
         let id = request.id.clone();
         self.call(mount, link, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)))
     }
 
-    fn listen(&self, request: &Request, caller: &Caller, accepts: Accepts) -> Result<Response<Body>, Refusal> {
-        listen::check(&request.params, caller.tasks)?;
+    /// GET and DELETE, which belong to the sessions of legacy clients.
+    async fn without_body(&self, mount: &Mount<S>, link: &Link, parts: &Parts) -> Result<Response<Body>, Refusal> {
+        let principal = self.identity.of(&parts.headers, link.peer).await?;
+        // Nothing but a status answers a DELETE.
+        if parts.method == HttpMethod::DELETE {
+            let accepts = Accepts::Anything;
+            return self.legacy.delete(&Sender { server: &mount.name, principal, headers: &parts.headers, accepts });
+        }
+        let accepts = accepts(&parts.headers)?;
+        self.legacy.get(&Sender { server: &mount.name, principal, headers: &parts.headers, accepts })
+    }
+
+    async fn listen(
+        &self,
+        mount: &Mount<S>,
+        request: Request,
+        caller: Caller,
+        accepts: Accepts,
+    ) -> Result<Response<Body>, Refusal> {
+        let Request { id, method, params, .. } = request;
+        let filter = Filter::read(&params, caller.tasks)?;
         if accepts == Accepts::Json {
             let message = "subscriptions/listen is answered by text/event-stream only";
             return Err(Refusal::http(StatusCode::NOT_ACCEPTABLE, message));
@@ -153,7 +192,9 @@ where
             let limit = self.limits.streams;
             Refusal::busy(format!("too many open subscriptions at once (limits.streams = {limit}); try again later"))
         })?;
-        let stream = Subscription::new(request.id.clone(), place, self.keep_alive, self.jobs.clone());
+        let reply = ask(mount.service.clone(), Call { method, params, caller, arrived: Instant::now() });
+        let terms = Terms { place, keep_alive: self.keep_alive, jobs: self.jobs.clone() };
+        let stream = Subscription::open(id, filter, reply, terms).await?;
         Ok(sse::response(Body::Listen(Box::new(stream))))
     }
 
@@ -174,11 +215,20 @@ where
                 Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
             })?),
         };
+        if method == Method::CallTool {
+            let ask = |call| ask(mount.service.clone(), call);
+            self.tool_headers.check(&mount.name, &params, &caller, ask).await?;
+        }
+        let learner =
+            (method == Method::ListTools).then(|| self.tool_headers.learner(&mount.name, &params, &caller.principal));
         let wanted = Wanted { progress: caller.progress_token.clone(), log: log_level };
         let span = running::span(&mount.name, &method, params.name());
         let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
         let reply = ask(mount.service.clone(), call);
         let mut running = Running::new(reply, &method, wanted, place, span);
+        if let Some(learner) = learner {
+            running.on_outcome(learner);
+        }
         let first = tokio::time::timeout(QUICK, running.step()).await;
         let first = match first {
             Ok(Step::Done(outcome)) => {
@@ -205,13 +255,19 @@ where
     }
 }
 
-async fn ask<S>(mut service: S, call: Call) -> Reply
+/// Asks `service`, once it is ready.
+pub(super) async fn ask<S>(mut service: S, call: Call) -> Reply
 where
     S: Service<Call, Response = Reply, Error = Infallible>,
 {
     let Ok(()) = std::future::poll_fn(|context| service.poll_ready(context)).await;
     let Ok(reply) = service.call(call).await;
     reply
+}
+
+fn accepts(headers: &HeaderMap) -> Result<Accepts, Refusal> {
+    let neither = || Refusal::http(StatusCode::NOT_ACCEPTABLE, "answers are application/json or text/event-stream");
+    Accepts::of(headers).ok_or_else(neither)
 }
 
 fn plain(answer: Answer) -> Response<Body> {

@@ -41,7 +41,7 @@ const ALLOWED_HEADERS: &str = "authorization, content-type, accept, mcp-protocol
                                last-event-id, mcp-method, mcp-name";
 /// Headers that a page may read.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("mcp-session-id, www-authenticate, retry-after");
-/// GET and DELETE are answered 405; a page should see that instead of a failed preflight.
+/// GET and DELETE are for legacy clients; without a session a page should see the 405 instead of a failed preflight.
 const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("POST, GET, DELETE");
 /// Seconds for which a browser may remember a preflight.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
@@ -181,6 +181,7 @@ mod tests {
             allowed_hosts: vec!["Inner.example".to_owned()],
             allowed_origins: vec!["https://App.example/".to_owned()],
             keep_alive: Duration::from_secs(15),
+            session_idle: Duration::from_hours(1),
         };
         Gate::new(&listen, loopback)
     }

@@ -1,4 +1,4 @@
-//! The HTTP server for the clients in front (2026-07-28, Streamable HTTP).
+//! The servers for the clients in front: over HTTP (2026-07-28, Streamable HTTP), and over stdio ([`stdio`]).
 //!
 //! Generic over the service that answers calls, so it knows neither tasks nor servers. A front answers, it does
 //! not err: every request gets an answer, and leaving is the one way to cancel.
@@ -9,16 +9,19 @@ mod exchange;
 mod gate;
 mod intake;
 mod jwt;
+mod legacy;
 mod listen;
 mod listener;
 mod log_level;
 mod media;
+mod param_headers;
 mod principal;
 mod refusal;
 mod running;
 mod socket;
 mod sse;
 mod stall;
+pub mod stdio;
 mod stream;
 
 use std::convert::Infallible;
@@ -34,6 +37,8 @@ use tower_service::Service;
 use self::exchange::Shared;
 use self::gate::Gate;
 use self::intake::Intake;
+use self::legacy::Legacy;
+use self::param_headers::ToolHeaders;
 use self::principal::Identity;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
@@ -74,13 +79,18 @@ where
     pub async fn serve(self, listener: TcpListener, jobs: Jobs, grace: Duration) -> io::Result<()> {
         let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
         let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        let (calls, streams) = (places(self.limits.calls), places(self.limits.streams));
+        let mounts = self.mounts.iter().map(|mount| (mount.name.clone(), legacy::calls_to(mount.service.clone())));
+        let (calls_too, streams_too) = (Arc::clone(&calls), Arc::clone(&streams));
         let shared = Shared {
+            legacy: Legacy::new(mounts.collect(), &self.listen, &self.limits, calls_too, streams_too, jobs.clone()),
             gate: Gate::new(&self.listen, loopback),
             identity: Identity::new(self.owner, loopback),
             intake: Intake::new(&self.limits),
             keep_alive: self.listen.keep_alive,
-            calls: places(self.limits.calls),
-            streams: places(self.limits.streams),
+            calls,
+            streams,
+            tool_headers: ToolHeaders::default(),
             limits: self.limits,
             mounts: self.mounts,
             jobs,

@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 use super::jwt::{Unproved, Verifier};
 use super::refusal::Refusal;
 use crate::config::{Network, OwnerConfig, OwnerSource, TokenProof};
+use crate::protocol::headers::PARAM_PREFIX;
 use crate::protocol::{Credentials, Principal};
 
 /// Proves who callers are, as the config says.
@@ -148,8 +149,8 @@ impl Identity {
         }
     }
 
-    /// What may be passed on of a request's headers. While Raincheck checks tokens of its own, those are for
-    /// Raincheck alone.
+    /// What may be passed on of a request's headers, those that mirror arguments of a tool among them. While Raincheck
+    /// checks tokens of its own, those are for Raincheck alone.
     pub(super) fn credentials(&self, headers: &HeaderMap) -> Credentials {
         let listed: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -161,9 +162,8 @@ impl Identity {
         let ours = !self.owner.tokens.is_empty() || self.jwt.is_some();
         let is_for_the_server = |name: &HeaderName| {
             let text = name.as_str();
-            let of_the_wire = text.starts_with("mcp-")
-                || text.starts_with("proxy-")
-                || matches!(text, "keep-alive" | "last-event-id");
+            let of_mcp = text.starts_with("mcp-") && !text.starts_with(PARAM_PREFIX);
+            let of_the_wire = of_mcp || text.starts_with("proxy-") || matches!(text, "keep-alive" | "last-event-id");
             let of_the_connection = NOT_PASSED_ON.contains(name) || listed.contains(name);
             !of_the_wire && !of_the_connection && !(ours && *name == AUTHORIZATION)
         };

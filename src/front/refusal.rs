@@ -66,10 +66,12 @@ impl Refusal {
             .with(RETRY_AFTER, HeaderValue::from_static("10"))
     }
 
-    /// 405: the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
+    /// 405: without a session the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
     pub(super) fn method_not_allowed() -> Self {
-        Self::http(StatusCode::METHOD_NOT_ALLOWED, "this endpoint takes POST only: one JSON-RPC message each")
-            .with(ALLOW, HeaderValue::from_static("POST, OPTIONS"))
+        let message = "this endpoint takes POST: one JSON-RPC message each; GET and DELETE are for sessions of older \
+                       revisions and need Mcp-Session-Id";
+        Self::http(StatusCode::METHOD_NOT_ALLOWED, message)
+            .with(ALLOW, HeaderValue::from_static("POST, GET, DELETE, OPTIONS"))
     }
 
     /// Ends the connection, since the rest of the request is not read.
@@ -99,6 +101,13 @@ impl Refusal {
     #[cfg(test)]
     pub(super) fn error(&self) -> &RpcError {
         &self.0.error
+    }
+
+    /// What the answer says where there are no statuses and headers.
+    pub(super) fn into_parts(self) -> (Option<RequestId>, RpcError) {
+        let Content { id, error, .. } = *self.0;
+        tracing::info!(code = error.code(), why = error.message(), "a request was refused");
+        (id, error)
     }
 
     /// The response.

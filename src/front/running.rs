@@ -14,6 +14,7 @@ use super::body::Parcel;
 use super::log_level::LogLevel;
 use super::socket::Outbox;
 use crate::protocol::error::code;
+use crate::protocol::reply::Delivery;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
     Event, Failure, Json, Method, Outcome, Progress, Reason, Reply, RequestId, Retry, Rope, RpcError, message, reshape,
@@ -25,10 +26,14 @@ pub(super) struct Running {
     source: Source,
     attendance: Attendance,
     wanted: Wanted,
+    /// Who else wants to know how it ended.
+    witness: Option<Witness>,
     /// The place among the calls at the same time.
     _place: Option<OwnedSemaphorePermit>,
     record: Record,
 }
+
+type Witness = Box<dyn FnOnce(&Outcome) + Send>;
 
 /// Where events come from.
 enum Source {
@@ -65,7 +70,17 @@ pub(super) enum Step {
     Done(Outcome),
 }
 
-/// The answer to a call.
+/// The text of an answer, whatever it is sent over.
+pub(super) struct Written {
+    /// The HTTP status, where there is one that can still be chosen.
+    pub(super) status: StatusCode,
+    /// The JSON-RPC answer.
+    pub(super) text: Rope,
+    /// To be told when the handle in the text is out.
+    pub(super) handle: Option<Delivery>,
+}
+
+/// The answer to a call over HTTP.
 pub(super) struct Answer {
     /// The HTTP status, where it can still be chosen.
     pub(super) status: StatusCode,
@@ -102,11 +117,31 @@ impl Running {
         let reply = std::panic::AssertUnwindSafe(reply).catch_unwind();
         let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
         let record = Record { span, started: Instant::now(), level, is_over: false };
-        Self { source: Source::Starting(reply.boxed()), attendance: Attendance::Needed, wanted, _place: place, record }
+        let (source, attendance) = (Source::Starting(reply.boxed()), Attendance::Needed);
+        Self { source, attendance, wanted, witness: None, _place: place, record }
+    }
+
+    /// Shows the outcome to `witness` when it comes.
+    pub(super) fn on_outcome(&mut self, witness: impl FnOnce(&Outcome) + Send + 'static) {
+        self.witness = Some(Box::new(witness));
+    }
+
+    /// What happens next, as far as the client asked for it. Not to be polled after the end.
+    pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            match ready!(self.poll_event(context)) {
+                Event::Done(outcome) => return Poll::Ready(Step::Done(outcome)),
+                event => {
+                    if let Some(notification) = self.wanted.notification(event) {
+                        return Poll::Ready(Step::Notification(notification));
+                    }
+                }
+            }
+        }
     }
 
     /// What happens next. Not to be polled after the end.
-    pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+    pub(super) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         let span = self.record.span.clone();
         let _entered = span.enter();
         loop {
@@ -121,22 +156,22 @@ impl Running {
                 }
                 Source::Open(reply) => ready!(reply.poll_next(context)),
             };
-            match event {
-                Some(Event::Done(outcome)) => {
-                    self.record.end(&outcome);
-                    return Poll::Ready(Step::Done(outcome));
-                }
-                Some(event) => {
-                    if let Some(notification) = self.wanted.notification(event) {
-                        return Poll::Ready(Step::Notification(notification));
-                    }
-                }
-                None => {
-                    let lost = Outcome::Failed(Failure::outcome_unknown("the reply ended without an outcome"));
-                    self.record.end(&lost);
-                    return Poll::Ready(Step::Done(lost));
+            let lost = || Event::Done(Outcome::Failed(Failure::outcome_unknown("the reply ended without an outcome")));
+            let event = event.unwrap_or_else(lost);
+            if let Event::Done(outcome) = &event {
+                self.record.end(outcome);
+                if let Some(witness) = self.witness.take() {
+                    witness(outcome);
                 }
             }
+            return Poll::Ready(event);
+        }
+    }
+
+    /// Asks the server to stop, once it is being asked at all, and goes on listening.
+    pub(super) fn cancel(&self) {
+        if let Source::Open(reply) = &self.source {
+            reply.cancel();
         }
     }
 
@@ -177,7 +212,8 @@ impl Wanted {
     }
 }
 
-fn progress_notification(token: &Json, progress: &Progress) -> Rope {
+/// The notification that the server got on with it, under the client's own token.
+pub(super) fn progress_notification(token: &Json, progress: &Progress) -> Rope {
     let mut params = ObjectWriter::new();
     params.raw("progressToken", token).raw("progress", &progress.progress);
     if let Some(total) = &progress.total {
@@ -196,11 +232,20 @@ fn after_panic() -> Reply {
 }
 
 impl Answer {
+    /// The answer that `outcome` is for the request `id` for `method`, with the handle in it bound to `outbox`.
+    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome, outbox: &Outbox) -> Self {
+        let Written { status, text, handle } = Written::new(id, method, outcome);
+        let parcel = handle.map_or_else(Parcel::default, |handle| Parcel::new(handle, outbox.clone()));
+        Self { status, text, parcel }
+    }
+}
+
+impl Written {
     /// The answer that `outcome` is for the request `id` for `method`.
     ///
     /// The status is 200 for all that servers say and for failures of our own, since clients read JSON-RPC errors
     /// best there; the protocol's own errors have the status that the specification gives them.
-    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome, outbox: &Outbox) -> Self {
+    pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome) -> Self {
         match outcome {
             Outcome::Result(result) => match reshape::result(method, &result) {
                 Ok(result) => Self::ok(message::result(id, result)),
@@ -209,29 +254,44 @@ impl Answer {
             Outcome::Shaped(result) => Self::ok(message::result(id, result)),
             Outcome::Error(error) => Self::error(id, method, &reshape::error(error)),
             Outcome::Failed(failure) => Self::error(id, method, &RpcError::from(&failure)),
-            Outcome::Task(handle) => {
-                let parcel = Parcel::new(handle.delivery, outbox.clone());
-                Self { status: StatusCode::OK, text: message::result(id, handle.created), parcel }
+            Outcome::Task(task) => {
+                let text = message::result(id, task.created);
+                Self { status: StatusCode::OK, text, handle: Some(task.delivery) }
             }
         }
     }
 
     fn ok(text: Rope) -> Self {
-        Self { status: StatusCode::OK, text, parcel: Parcel::default() }
+        Self { status: StatusCode::OK, text, handle: None }
     }
 
     fn error(id: &RequestId, method: &Method, error: &RpcError) -> Self {
-        let status = match error.code() {
-            code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
-            // Servers also say this of a tool, and then the method is there.
-            code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
-            _ => StatusCode::OK,
-        };
-        Self { status, text: message::error(Some(id), error), parcel: Parcel::default() }
+        let status = status_of(method, error);
+        Self { status, text: message::error(Some(id), error), handle: None }
     }
 }
 
-fn no_result(why: &dyn fmt::Display) -> Failure {
+/// The error that `outcome` is, with the status that goes with it; `None` if it is a result.
+pub(super) fn refusal(method: &Method, outcome: &Outcome) -> Option<(StatusCode, RpcError)> {
+    let error = match outcome {
+        Outcome::Result(_) | Outcome::Shaped(_) | Outcome::Task(_) => return None,
+        Outcome::Error(error) => reshape::error(error.clone()),
+        Outcome::Failed(failure) => RpcError::from(failure),
+    };
+    Some((status_of(method, &error), error))
+}
+
+fn status_of(method: &Method, error: &RpcError) -> StatusCode {
+    match error.code() {
+        code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
+        // Servers also say this of a tool, and then the method is there.
+        code::METHOD_NOT_FOUND if *method != Method::CallTool => StatusCode::NOT_FOUND,
+        _ => StatusCode::OK,
+    }
+}
+
+/// The failure of a call whose result cannot be read.
+pub(super) fn no_result(why: &dyn fmt::Display) -> Failure {
     Failure::new(
         Reason::BadAnswer,
         format!("the server answered with a result that is none ({why}); the tool may have run"),

@@ -71,7 +71,7 @@ const COPIED: usize = 16 << 10;
 /// JSON text without anything that a reader might take for the end of the line: LF and CR, which stand between
 /// tokens only, are left out; U+0085, U+2028 and U+2029, which stand in strings only, are escaped, since readers
 /// that split text as Python does end lines there (field case 36).
-fn single_line(text: Bytes) -> Bytes {
+pub(super) fn single_line(text: Bytes) -> Bytes {
     let suspect = |byte: &u8| matches!(byte, b'\n' | b'\r' | 0xc2 | 0xe2);
     let Some(at) = text.iter().position(suspect) else { return text };
     let (clean, mut rest) = text.split_at(at);

@@ -24,7 +24,7 @@ pub(super) struct CallStream {
 
 enum State {
     /// The call runs.
-    Open(Running),
+    Open(Box<Running>),
     /// The answer is among the pieces; here is the handle in it, if there is one.
     Answered(Parcel),
 }
@@ -34,7 +34,14 @@ impl CallStream {
     pub(super) fn new(id: RequestId, method: Method, running: Running, outbox: Outbox, keep_alive: Duration) -> Self {
         let mut pieces = Pieces::default();
         pieces.push(sse::COMMENT);
-        Self { id, method, outbox, state: State::Open(running), pieces, keep_alive: KeepAlive::new(keep_alive) }
+        Self {
+            id,
+            method,
+            outbox,
+            state: State::Open(Box::new(running)),
+            pieces,
+            keep_alive: KeepAlive::new(keep_alive),
+        }
     }
 
     /// Puts a notification in front of what is still to come.

@@ -90,6 +90,14 @@ impl QuestionKind {
     }
 }
 
+impl Question {
+    /// Whether it is an elicitation that sends the user to a URL (2025-11-25, elicitation, URL mode).
+    pub fn is_by_url(&self) -> bool {
+        let mode = self.params.member("mode").and_then(|mode| mode.read::<String>().ok());
+        mode.as_deref() == Some("url")
+    }
+}
+
 impl Ask {
     /// A question, and the side that waits for its answer.
     pub fn new(question: Question) -> (Self, Asking) {
@@ -150,6 +158,17 @@ impl Abilities {
         &self.raw
     }
 
+    /// The kinds of questions that it can be asked, each with the settings that the client spelled for it.
+    pub fn questions(&self) -> Vec<(QuestionKind, Json)> {
+        let Ok(members) = self.raw.members() else { return Vec::new() };
+        let kinds = [QuestionKind::Elicitation, QuestionKind::Sampling, QuestionKind::Roots];
+        let declared = kinds.map(|kind| {
+            let settings = Json::of(self.raw.bytes(), members.get(kind.capability())?);
+            settings.is_object().then_some((kind, settings))
+        });
+        declared.into_iter().flatten().collect()
+    }
+
     /// Whether questions of this kind may be put to the client at all.
     pub fn has(&self, kind: QuestionKind) -> bool {
         self.raw.member(kind.capability()).is_some_and(|settings| settings.is_object())
@@ -162,12 +181,8 @@ impl Abilities {
         match question.kind {
             QuestionKind::Sampling | QuestionKind::Roots => true,
             QuestionKind::Elicitation => {
-                let mode = question.params.member("mode").and_then(|mode| mode.read::<String>().ok());
                 let has = |name: &str| settings.member(name).is_some_and(|it| it.is_object());
-                match mode.as_deref() {
-                    Some("url") => has("url"),
-                    _ => has("form") || !has("url"),
-                }
+                if question.is_by_url() { has("url") } else { has("form") || !has("url") }
             }
         }
     }

@@ -30,6 +30,7 @@ pub struct Params {
     raw: Json,
     meta: Option<Json>,
     name: Option<String>,
+    request_state: Option<Json>,
 }
 
 /// Who makes a call, and what this request says of the client.
@@ -99,7 +100,7 @@ impl Params {
             RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {what}: {why}"))
         };
         let Some(raw) = raw else {
-            return Ok(Self { raw: Json::empty_object(), meta: None, name: None });
+            return Ok(Self { raw: Json::empty_object(), meta: None, name: None, request_state: None });
         };
         let members = raw.members().map_err(|error| invalid("params", &error))?;
         let meta = members.get("_meta").map(|value| Json::of(raw.bytes(), value));
@@ -108,7 +109,8 @@ impl Params {
         }
         let name = method.named_by().and_then(|name| members.get(name));
         let name = name.and_then(|value| serde_json::from_str(value.get()).ok());
-        Ok(Self { raw, meta, name })
+        let request_state = members.get("requestState").map(|value| Json::of(raw.bytes(), value));
+        Ok(Self { raw, meta, name, request_state })
     }
 
     /// The whole object.
@@ -124,6 +126,11 @@ impl Params {
     /// A member of `_meta`.
     pub fn meta_member(&self, key: &str) -> Option<Json> {
         self.meta.as_ref()?.member(key)
+    }
+
+    /// `requestState`, if this is a retry (2026-07-28, multi round-trip requests).
+    pub fn request_state(&self) -> Option<&Json> {
+        self.request_state.as_ref()
     }
 
     /// The tool, prompt, resource or task that the call names (see [`Method::named_by`]); `None` if it

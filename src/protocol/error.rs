@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::TASKS_EXTENSION;
+use super::ask::{Question, QuestionKind};
 use super::failure::Failure;
 use super::json::{Json, JsonError};
 use super::rope::ObjectWriter;
@@ -78,6 +79,19 @@ impl RpcError {
             "this request needs a client that declares the extension io.modelcontextprotocol/tasks on the request itself",
             Some(&Json::from_value(&data)),
         )
+    }
+
+    /// -32021: the server asks what the client did not declare that it can be asked.
+    pub fn cannot_be_asked(question: &Question) -> Self {
+        let mut settings = serde_json::json!({});
+        if question.kind == QuestionKind::Elicitation && question.is_by_url() {
+            settings = serde_json::json!({ "url": {} });
+        }
+        let capability = question.kind.capability();
+        let data = serde_json::json!({ "requiredCapabilities": { capability: settings } });
+        let text =
+            format!("this request needs a client that declares the capability {capability} on the request itself");
+        Self::with_data(code::MISSING_CAPABILITY, text, Some(&Json::from_value(&data)))
     }
 
     /// -32602: a task that does not exist, has expired, or belongs to somebody else; all three read alike.

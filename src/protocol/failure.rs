@@ -43,6 +43,8 @@ pub enum Reason {
     Store,
     /// The proxy is stopping; nothing was sent.
     Stopping,
+    /// The tool asked and nobody answered in time.
+    InputTimeout,
 }
 
 /// Whether the same call may be sent again.
@@ -102,6 +104,7 @@ impl Reason {
             Self::TooLarge => -31008,
             Self::Store => -31009,
             Self::Stopping => -31010,
+            Self::InputTimeout => -31011,
         }
     }
 }

@@ -84,6 +84,17 @@ impl Json {
         Self(Bytes::from_static(b"{}"))
     }
 
+    /// `null`.
+    pub const fn null() -> Self {
+        Self(Bytes::from_static(b"null"))
+    }
+
+    /// The same text in memory of its own: a small part of a large text keeps all of it alive.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self(Bytes::copy_from_slice(&self.0))
+    }
+
     /// The JSON text of a string.
     pub fn string(text: &str) -> Self {
         Self::from_value(&serde_json::Value::from(text))

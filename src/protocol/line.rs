@@ -7,12 +7,17 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
 use super::failure::Failure;
+use super::json::Json;
 use super::reply::{Event, Outcome};
 
 /// The end of a [`Reply`] that the server's side holds. Dropping it without an outcome ends the call
 /// as outcome unknown.
 #[derive(Debug)]
 pub struct ReplySender(Arc<Line>);
+
+/// Sends events of a call, apart from its [`ReplySender`]: a server asks at times on another stream than the call's.
+#[derive(Clone, Debug)]
+pub struct EventSender(Arc<Line>);
 
 /// The end of the reader.
 #[derive(Debug)]
@@ -26,7 +31,7 @@ pub struct Cancellation(Arc<Line>);
 #[derive(Debug)]
 struct Line {
     state: Mutex<State>,
-    /// The reader cancelled or left.
+    /// The reader cancelled, left, or took an event.
     wish: Notify,
 }
 
@@ -74,13 +79,17 @@ pub(super) fn line() -> (ReplySender, Events) {
 impl Events {
     /// The next event, if it is there. Not to be asked after the end.
     pub(super) fn take(&self) -> Option<Event> {
-        self.0.state().take()
+        let event = self.0.state().take();
+        self.0.taken(event.as_ref());
+        event
     }
 
     /// The next event. Not to be polled after the end.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Event> {
         let mut state = self.0.state();
         if let Some(event) = state.take() {
+            drop(state);
+            self.0.taken(Some(&event));
             return Poll::Ready(event);
         }
         match &mut state.reader {
@@ -114,6 +123,13 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells those who wait for room.
+    fn taken(&self, event: Option<&Event>) {
+        if !matches!(event, None | Some(Event::Done(_))) {
+            self.wish.notify_waiters();
+        }
+    }
+
     async fn until(&self, reached: impl Fn(&State) -> bool) {
         loop {
             // A wish that comes between the look and the wait is not missed.
@@ -122,6 +138,31 @@ impl Line {
                 return;
             }
             wish.await;
+        }
+    }
+
+    fn event(&self, event: Event) {
+        let (len, is_chatter) = match &event {
+            Event::Log(line) => (line.len(), true),
+            // The state of a task has a result in it; whoever sends those waits for room.
+            Event::Notification(said) if said.method == "notifications/tasks" => (0, false),
+            Event::Notification(said) => {
+                (said.params.as_ref().map_or(0, Json::len), said.method == "notifications/message")
+            }
+            Event::Progress(_) => (0, true),
+            Event::Ask(_) | Event::Attached(_) | Event::Done(_) => (0, false),
+        };
+        let places = if is_chatter { WAITING_EVENTS - RESERVED } else { WAITING_EVENTS };
+        let mut state = self.state();
+        if len > LOG_LINE || state.events.len() >= places {
+            return;
+        }
+        let Reader::Here(waker) = &mut state.reader else { return };
+        let waker = waker.take();
+        state.events.push_back(event);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
@@ -162,22 +203,17 @@ impl ReplySender {
     /// Sends an event; dropped if the reader is behind, or if it is a log line that is huge. A question that is dropped
     /// is refused. An outcome is sent with [`ReplySender::done`].
     pub fn event(&self, event: Event) {
-        if matches!(&event, Event::Log(line) if line.len() > LOG_LINE) {
-            return;
-        }
-        let may_be_missed = matches!(event, Event::Progress(_) | Event::Log(_));
-        let places = if may_be_missed { WAITING_EVENTS - RESERVED } else { WAITING_EVENTS };
-        let mut state = self.0.state();
-        if state.events.len() >= places {
-            return;
-        }
-        let Reader::Here(waker) = &mut state.reader else { return };
-        let waker = waker.take();
-        state.events.push_back(event);
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.0.event(event);
+    }
+
+    /// The way for events, to be used apart from this sender.
+    pub fn events(&self) -> EventSender {
+        EventSender(Arc::clone(&self.0))
+    }
+
+    /// Resolves when no event waits for the reader: whoever sends large ones keeps one on the way. Cancel safe.
+    pub async fn drained(&self) {
+        self.0.until(|state| state.events.is_empty()).await;
     }
 
     /// Ends the reply.
@@ -215,6 +251,18 @@ impl ReplySender {
 impl State {
     fn is_abandoned(&self) -> bool {
         matches!(self.reader, Reader::Gone)
+    }
+}
+
+impl EventSender {
+    /// As [`ReplySender::event`].
+    pub fn event(&self, event: Event) {
+        self.0.event(event);
+    }
+
+    /// Whether nobody reads the events any more.
+    pub fn is_closed(&self) -> bool {
+        self.0.state().is_abandoned()
     }
 }
 

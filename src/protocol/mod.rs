@@ -9,6 +9,7 @@ pub mod json;
 mod line;
 pub mod message;
 pub mod method;
+pub mod param_headers;
 mod parts;
 pub mod progress;
 pub mod reply;
@@ -23,8 +24,9 @@ pub use failure::{Failure, Reason, Retry};
 pub use json::{Json, JsonError};
 pub use message::{Message, RequestId};
 pub use method::Method;
+pub use param_headers::HeaderRules;
 pub use progress::Progress;
-pub use reply::{Event, Handle, Notification, Outcome, Reply, ReplySender};
+pub use reply::{Event, EventSender, Handle, Notification, Outcome, Reply, ReplySender};
 pub use rope::Rope;
 
 /// The revision of MCP that clients in front speak.

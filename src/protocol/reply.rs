@@ -14,7 +14,7 @@ use super::progress::Progress;
 use super::rope::Rope;
 use crate::jobs::{HeldJob, Jobs};
 
-pub use super::line::{Cancellation, ReplySender};
+pub use super::line::{Cancellation, EventSender, ReplySender};
 
 /// What happens in the course of a call.
 #[derive(Debug)]
@@ -136,6 +136,13 @@ impl Reply {
         if let Source::Open(open) = &mut self.0 {
             open.send_to_background();
         }
+    }
+
+    /// The same reply, whose call goes on although it is not polled.
+    #[must_use]
+    pub fn in_background(mut self) -> Self {
+        self.send_to_background();
+        self
     }
 
     /// The next event; `None` after the outcome. Cancel safe.

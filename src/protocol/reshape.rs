@@ -1,12 +1,18 @@
-//! Results and errors of older servers, put into the shape of 2026-07-28.
+//! Results and errors put into the shape that the client's era wants: those of older servers into that of 2026-07-28,
+//! and the other way round.
 //!
 //! Only what an era rule names is added or taken away; every other value keeps its bytes and is not copied.
+
+mod legacy;
 
 use super::error::{RpcError, code};
 use super::json::{Json, JsonError, Members, Part};
 use super::meta_key;
 use super::method::Method;
+use super::param_headers::HeaderRules;
 use super::rope::{ObjectWriter, Rope};
+
+pub use legacy::{legacy_initialize, legacy_result, legacy_server_result};
 
 /// -32002 of 2025-11-25 and older: there is no such resource. 2026-07-28 uses -32602 for it.
 const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -57,11 +63,12 @@ pub fn cacheable(result: &Json) -> Result<Rope, JsonError> {
     Ok(edit.finish())
 }
 
-/// [`cacheable`] for `tools/list`: `execution` is dropped from every tool, as it belongs to 2025-11-25.
+/// [`cacheable`] for `tools/list`: `execution` is dropped from every tool, as it belongs to 2025-11-25, and a tool whose
+/// `x-mcp-header` declarations are invalid is left out, as clients must do anyway (2026-07-28, Streamable HTTP).
 pub fn tools(result: &Json) -> Result<Rope, JsonError> {
     let mut edit = Edit::completing(result)?;
     edit.cache_hints();
-    if let Some(tools) = edit.member("tools").and_then(|tools| without_execution(&tools)) {
+    if let Some(tools) = edit.member("tools").and_then(|tools| modern_tools(&tools)) {
         edit.changes.push(("tools", Change::Replace(tools)));
     }
     Ok(edit.finish())
@@ -89,10 +96,14 @@ pub fn error(error: RpcError) -> RpcError {
 }
 
 impl<'a> Edit<'a> {
+    fn of(result: &'a Json) -> Result<Self, JsonError> {
+        let members = result.members()?;
+        Ok(Self { object: result, members, added: Vec::new(), changes: Vec::new() })
+    }
+
     /// What every result needs.
     fn completing(result: &'a Json) -> Result<Self, JsonError> {
-        let members = result.members()?;
-        let mut edit = Self { object: result, members, added: Vec::new(), changes: Vec::new() };
+        let mut edit = Self::of(result)?;
         if edit.members.get("resultType").is_none() {
             edit.added.push(("resultType", Json::string("complete")));
         }
@@ -166,22 +177,34 @@ fn without(object: &Json, name: &str) -> Result<Json, JsonError> {
     Ok(writer.finish_json())
 }
 
+/// The tools that are valid, without `execution`; `None` if nothing has to be changed or this is no list.
+fn modern_tools(tools: &Json) -> Option<Json> {
+    written_anew(tools, |tool| HeaderRules::of_tool(tool).is_ok())
+}
+
 /// The tools without `execution`; `None` if none of them has it or this is no list.
 fn without_execution(tools: &Json) -> Option<Json> {
+    written_anew(tools, |_| true)
+}
+
+/// The tools that are wanted, without `execution`; `None` if nothing has to be changed or this is no list.
+fn written_anew(tools: &Json, is_wanted: impl Fn(&Json) -> bool) -> Option<Json> {
     let elements = tools.elements().ok()?;
     let tool = |raw| Json::of(tools.bytes(), raw);
-    if !elements.iter().any(|raw| tool(raw).member("execution").is_some()) {
+    if !elements.iter().map(tool).any(|tool| tool.member("execution").is_some() || !is_wanted(&tool)) {
         return None;
     }
     let mut text = Vec::with_capacity(tools.len());
-    for raw in elements.iter() {
+    for tool in elements.iter().map(tool).filter(|tool| is_wanted(tool)) {
         text.push(if text.is_empty() { b'[' } else { b',' });
-        let tool = tool(raw);
         match without(&tool, "execution") {
             Ok(tool) => text.extend_from_slice(tool.bytes()),
             // No object, or one that repeats a name: for the client to judge.
             Err(_) => text.extend_from_slice(tool.bytes()),
         }
+    }
+    if text.is_empty() {
+        text.push(b'[');
     }
     text.push(b']');
     Some(Json::assume_valid(text.into()))

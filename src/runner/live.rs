@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
+use super::board::Board;
 use super::gate::Place;
 use crate::clock::Timestamp;
 use crate::protocol::Progress;
@@ -19,6 +20,8 @@ pub struct LiveRuns(Arc<SharedMap<TaskId, Arc<Live>>>);
 pub struct Live {
     cancel: CancellationToken,
     phase: Mutex<Phase>,
+    /// Its open questions.
+    board: Arc<Board>,
 }
 
 /// How far a live task is.
@@ -34,9 +37,9 @@ pub enum Phase {
 }
 
 impl LiveRuns {
-    /// Adds a task.
-    pub(super) fn add(&self, id: TaskId, phase: Phase) -> Arc<Live> {
-        let live = Arc::new(Live { cancel: CancellationToken::new(), phase: Mutex::new(phase) });
+    /// Adds a task whose questions are on `board`.
+    pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
+        let live = Arc::new(Live { cancel: CancellationToken::new(), phase: Mutex::new(phase), board });
         self.0.insert(id, Arc::clone(&live));
         live
     }
@@ -71,6 +74,16 @@ impl Live {
     /// Resolves when the run is to stop.
     pub(super) fn cancelled(&self) -> WaitForCancellationFuture<'_> {
         self.cancel.cancelled()
+    }
+
+    /// Whether it was asked to stop.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Its open questions.
+    pub(super) fn board(&self) -> &Arc<Board> {
+        &self.board
     }
 
     /// How far it is.

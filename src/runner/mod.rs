@@ -1,11 +1,23 @@
 //! Runs calls: raced against their threshold, made into tasks when they are slow, bounded, cancelled, settled.
 //!
 //! Every `tools/call` is driven by one job of its own (`run`). It waits for a slot (`gate`), runs, and
-//! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end.
+//! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end (`attend`).
+//! What the server asks is kept at a `desk` and goes, in the order of their eras, to the caller as it is, into the
+//! record of a task (`asking`, `answer`), or into results that the caller retries with answers (`rounds`).
 
+mod answer;
+mod asking;
+mod attend;
+mod board;
+mod clock;
+mod desk;
 mod gate;
 mod live;
+mod parked;
 mod promote;
+mod request_state;
+mod responses;
+mod rounds;
 mod run;
 mod running;
 mod seat;
@@ -13,6 +25,7 @@ mod settler;
 pub mod view;
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,13 +34,18 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Failure, Outcome, Reason, Reply, Retry};
+use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, Retry};
 use crate::store::Store;
 
 pub use gate::Place;
 pub use live::{Live, LiveRuns, Phase};
+pub use request_state::is_ours as is_request_state;
+pub use responses::Responses;
 
+use board::Memory;
 use gate::{Gate, Gates};
+use parked::{ParkedRuns, Resume, Unheard};
+use request_state::{Claim, Subject};
 use run::Run;
 
 /// Runs calls. Clones share slots, lines and live tasks.
@@ -44,6 +62,10 @@ struct Shared {
     common: Arc<Gate>,
     bounds: Bounds,
     waiting: AtomicUsize,
+    /// Runs whose callers were asked and are to come back.
+    parked: Arc<ParkedRuns>,
+    /// What is kept for answers that are still to come.
+    memory: Memory,
     /// Fires when nothing more may be started.
     draining: CancellationToken,
 }
@@ -64,8 +86,8 @@ pub struct Plan {
     pub server: Arc<str>,
     /// The name of the tool.
     pub tool: String,
-    /// When the call becomes a task.
-    pub promotion: Promotion,
+    /// How the call goes on.
+    pub way: Way,
     /// Hard limit of the run, without the time in the queue.
     pub timeout: Duration,
     /// How long it may wait for a slot.
@@ -76,6 +98,38 @@ pub struct Plan {
     pub max_running: Option<usize>,
     /// How long the slot stays taken after a stop that the server does not answer.
     pub linger: Linger,
+    /// How long a question may wait for its answer.
+    pub ask_timeout: Duration,
+}
+
+/// How a call goes on when it is slow or asks.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// When the call becomes a task.
+    pub promotion: Promotion,
+    /// What its questions do before it is one.
+    pub questions: Questions,
+    /// What the client can be asked.
+    pub abilities: Abilities,
+}
+
+/// What the questions of a call do while it is no task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Questions {
+    /// They go to the caller as they are: a legacy client is asked by requests.
+    PassOn,
+    /// They make the call a task.
+    Promote,
+    /// The first round is put to the caller in a multi round-trip result; when it is answered the call becomes a task
+    /// as said here, and later questions make it one.
+    First {
+        /// Counted from the arrival of the last answer.
+        then: Promotion,
+    },
+    /// They are put to the caller in multi round-trip results.
+    RoundTrip,
+    /// They are refused: the method has no such results.
+    Refuse,
 }
 
 /// When a call becomes a task.
@@ -105,7 +159,10 @@ impl Runner {
         let common = Gate::new(bounds.running);
         let (live, gates) = (LiveRuns::default(), Gates::default());
         let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
-        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, draining }))
+        // Parked runs keep their slots: some must be left for calls that do not ask.
+        let parked = ParkedRuns::new((bounds.running / 2).max(1));
+        let memory = Memory::default();
+        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, memory, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -121,6 +178,46 @@ impl Runner {
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 
+    /// Goes on with the run that `state` belongs to, with the answers in `call`. Nothing is ever sent anew: if that run
+    /// is gone, its outcome is unknown.
+    pub fn resume(&self, server: &str, state: &str, call: Call, way: Way) -> Reply {
+        let shared = &self.0;
+        let principal = &call.caller.principal;
+        let claim = Claim::open(state, &shared.store, principal, server, &Subject::of(&call));
+        let Ok(claim) = claim else { return Reply::ready(Outcome::Error(request_state::refused())) };
+        let responses = match Responses::read(call.params.raw()) {
+            Ok(responses) => responses.unwrap_or_default(),
+            Err(error) => return Reply::ready(Outcome::Error(error)),
+        };
+        let (sender, reply) = Reply::channel();
+        let resume = Resume { sender, responses, arrived: call.arrived, way };
+        let failure = match shared.parked.resume(&claim.run, resume) {
+            Ok(()) => return reply,
+            Err(Unheard::Busy) => rounds::too_many(),
+            Err(Unheard::Gone) if claim.expires <= shared.store.clock().now() => {
+                Failure::outcome_unknown("the answers came too late")
+            }
+            Err(Unheard::Gone) => Failure::outcome_unknown("the run that asked is gone"),
+        };
+        Reply::ready(Outcome::Failed(failure))
+    }
+
+    /// Runs a job of the tasks layer among the runs. It is to end when [`Runner::ending`] resolves.
+    pub(crate) fn spawn<F>(&self, name: &'static str, job: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.0.jobs.spawn(name, job);
+    }
+
+    /// Resolves when nothing more is started.
+    pub(crate) async fn ending(&self) {
+        tokio::select! {
+            () = self.0.draining.cancelled() => {}
+            () = self.0.jobs.stopping() => {}
+        }
+    }
+
     /// The tasks whose runs go on here.
     pub fn live(&self) -> &LiveRuns {
         &self.0.live
@@ -132,7 +229,7 @@ impl Runner {
     }
 
     /// Starts nothing more: what waits for a slot is told so, and nobody waits any longer for the answer to
-    /// a stop. Runs go on.
+    /// a stop. Runs go on, but those that wait for input end: nobody could answer any more.
     pub fn drain(&self) {
         self.0.draining.cancel();
     }
@@ -140,6 +237,19 @@ impl Runner {
     /// Resolves when no run is left.
     pub async fn idle(&self) {
         self.0.jobs.idle().await;
+    }
+}
+
+impl Way {
+    /// Whether the caller may be sent away with questions, to retry the call.
+    fn may_be_retried(&self) -> bool {
+        use QuestionKind::{Elicitation, Roots, Sampling};
+        match self.questions {
+            Questions::First { .. } | Questions::RoundTrip => {
+                [Elicitation, Sampling, Roots].into_iter().any(|kind| self.abilities.has(kind))
+            }
+            Questions::PassOn | Questions::Promote | Questions::Refuse => false,
+        }
     }
 }
 

@@ -1,19 +1,27 @@
 //! Makes a task of a call: the record first, then the handle.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::board::Board;
 use super::live::Phase;
 use super::run::Run;
-use super::seat::{HandleDelivery, Held, Owned, Seat};
+use super::seat::{Held, Owned, Seat};
 use super::settler::Settler;
 use super::view;
 use crate::clock::Timestamp;
-use crate::protocol::reply::Delivery;
-use crate::protocol::{Handle, Outcome, ReplySender};
 use crate::store::CommitError;
-use crate::task::{Expiry, State, Task, TaskId};
+use crate::task::{Asked, Expiry, State, Task, TaskId};
+
+/// What a task is made of, beside the plan.
+pub(super) struct Seed {
+    pub(super) state: State,
+    pub(super) phase: Phase,
+    pub(super) asked: Asked,
+    pub(super) board: Arc<Board>,
+}
 
 /// How long a held call waits until its promotion is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -21,43 +29,38 @@ const AGAIN: Duration = Duration::from_secs(2);
 impl Run {
     /// Makes a task of a call that is held. If the store cannot take it, the call stays held and the
     /// promotion is tried again: an error here would cause the second run that Raincheck exists to prevent.
-    pub(super) async fn promote(&self, held: Held, state: State, phase: Phase) -> Seat {
-        match self.make_task(held.sender, state, phase).await {
+    pub(super) async fn promote(&self, held: Held, seed: Seed) -> Seat {
+        match self.make_task(held, seed).await {
             Ok(task) => Seat::Task(task),
-            Err((sender, error)) => {
+            Err((held, error)) => {
                 tracing::warn!(tool = self.plan.tool, %error, "a slow call could not be made a task; its caller is held");
-                Seat::Held(Held { sender, promote_at: Some(Instant::now() + AGAIN) })
+                Seat::Held(Held { promote_at: Some(Instant::now() + AGAIN), ..held })
             }
         }
     }
 
-    /// Commits the record of a task and gives the handle out; the sender comes back if that fails.
-    pub(super) async fn make_task(
-        &self,
-        sender: ReplySender,
-        state: State,
-        phase: Phase,
-    ) -> Result<Owned, (ReplySender, CommitError)> {
+    /// Commits the record of a task and gives the handle out; who was held comes back if that fails.
+    pub(super) async fn make_task(&self, held: Held, seed: Seed) -> Result<Owned, (Held, CommitError)> {
         let shared = &self.shared;
-        let task = self.record(state, shared.store.clock().now());
+        let task = self.record(seed.state, seed.asked, shared.store.clock().now());
         let id = task.id;
-        let live = shared.live.add(id, phase);
+        // Before the record can be seen, so that an answer finds its question.
+        let live = shared.live.add(id, seed.phase, seed.board);
         let committed = match shared.store.create(task).await {
             Ok(committed) => committed,
             Err(error) => {
                 shared.live.remove(&id);
-                return Err((sender, error));
+                return Err((held, error));
             }
         };
         tracing::debug!(task = ?id, tool = self.plan.tool, "a call became a task");
         let settler = Settler::new(id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
-        let (delivery, delivered) = Delivery::new();
         let created = view::created(&committed, &live.phase(), shared.store.clock().now());
-        sender.done(Outcome::Task(Handle { created, delivery }));
-        Ok(Owned { settler, live, delivery: HandleDelivery::Under(delivered) })
+        let delivery = held.hand_over(&created);
+        Ok(Owned { settler, live, delivery })
     }
 
-    fn record(&self, state: State, now: Timestamp) -> Task {
+    fn record(&self, state: State, asked: Asked, now: Timestamp) -> Task {
         let (plan, owner) = (&self.plan, self.shared.store.owner(&self.principal));
         let expiry = match plan.keep {
             None => Expiry::Never,
@@ -68,6 +71,13 @@ impl Run {
         };
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.tool.clone());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
-        Task { state, ..queued }
+        Task { asked, state, ..queued }
+    }
+}
+
+impl Seed {
+    /// A task that has asked nothing yet.
+    pub(super) fn silent(state: State, phase: Phase) -> Self {
+        Self { state, phase, asked: Asked::default(), board: Arc::default() }
     }
 }

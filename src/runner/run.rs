@@ -1,22 +1,23 @@
-//! The job of one call, from the line to the end.
+//! The job of one call, from the line to the server.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tower_service::Service;
 
+use super::attend::Attendance;
 use super::gate::{Entry, Permit, Ticket};
 use super::live::Phase;
+use super::promote::Seed;
+use super::request_state::Subject;
+use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
-use super::{Linger, Plan, Promotion, Shared, stopping};
-use crate::protocol::{Call, Event, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
+use super::{Plan, Promotion, Shared, stopping};
+use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::task::State;
-
-/// How long a result may still win after a stop.
-const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// The first wait before the store is asked again to record that a queued task runs.
 const START_AGAIN: Duration = Duration::from_millis(100);
@@ -39,7 +40,7 @@ enum Turn {
 
 /// The slots of one run: the tool's own and one of all runs'.
 #[derive(Debug)]
-struct Permits {
+pub(super) struct Permits {
     _tool: Permit,
     _common: Permit,
 }
@@ -55,14 +56,19 @@ impl Run {
         S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
         S::Future: Send,
     {
-        let promote_at = match self.plan.promotion {
+        let promote_at = match self.plan.way.promotion {
             Promotion::Never | Promotion::AtOnce => None,
             Promotion::After(after) => Some(call.arrived + after),
         };
-        let seat = Seat::Held(Held { sender, promote_at });
+        let seat = Seat::Held(Held::alone(sender, promote_at));
         let Turn::Mine(seat, permits) = self.turn(seat, call.arrived).await else { return };
         let Some(seat) = self.begin(seat).await else { return };
-        self.attend(seat, Running::send(inner, call), permits).await;
+        let asked = self.plan.way.may_be_retried();
+        let subject = asked.then(|| Subject::of(&call));
+        // Answers to no question that is known here are no fault of the call.
+        let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
+        let running = Running::send(inner, call);
+        Attendance::new(self, running, permits, subject).answered_ahead(ahead).attend(seat).await;
     }
 
     /// Waits for the slots.
@@ -86,20 +92,18 @@ impl Run {
 
     /// Waits at one gate. A call that is to be a task at once becomes one here if it has to wait.
     async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permit)> {
-        match entry {
-            Entry::Free(permit) => Some((seat, permit)),
-            Entry::Wait(ticket) => Box::pin(self.queue(seat, ticket, until)).await,
-        }
-    }
-
-    /// Waits in the line.
-    async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permit)> {
+        let mut ticket = match entry {
+            Entry::Free(permit) => return Some((seat, permit)),
+            Entry::Wait(ticket) => ticket,
+        };
         let Some(_place) = self.shared.may_wait() else {
             seat.end(Outcome::Failed(queue_full())).await;
             return None;
         };
-        let mut seat = match (seat, self.plan.promotion) {
-            (Seat::Held(held), Promotion::AtOnce) => self.make_at_once(held, State::Queued, queued_at(&ticket)).await?,
+        let mut seat = match (seat, self.plan.way.promotion) {
+            (Seat::Held(held), Promotion::AtOnce) => {
+                self.make_at_once(held, Seed::silent(State::Queued, queued_at(&ticket))).await?
+            }
             (seat, _) => seat,
         };
         loop {
@@ -112,7 +116,7 @@ impl Run {
                 permit = &mut ticket => return Some((seat, permit)),
                 wish = seat.wish() => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        self.promote(held, State::Queued, queued_at(&ticket)).await
+                        self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await
                     }
                     (Wish::Promote | Wish::Stop, seat) => {
                         seat.stopped().await;
@@ -128,11 +132,11 @@ impl Run {
     }
 
     /// Makes a task of a call that is to be one at once; `None` if it was refused. Nothing was sent for it yet.
-    async fn make_at_once(&self, held: Held, state: State, phase: Phase) -> Option<Seat> {
-        match self.make_task(held.sender, state, phase).await {
+    async fn make_at_once(&self, held: Held, seed: Seed) -> Option<Seat> {
+        match self.make_task(held, seed).await {
             Ok(task) => Some(Seat::Task(task)),
-            Err((sender, error)) => {
-                sender.done(Outcome::Failed(error.to_failure()));
+            Err((held, error)) => {
+                held.done(Outcome::Failed(error.to_failure()));
                 None
             }
         }
@@ -140,13 +144,15 @@ impl Run {
 
     /// Makes sure that the record says Running before the first byte goes to the server.
     async fn begin(&self, seat: Seat) -> Option<Seat> {
-        match (seat, self.plan.promotion) {
+        match (seat, self.plan.way.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 let state = State::Running { started: self.shared.store.clock().now() };
-                Box::pin(self.make_at_once(held, state, Phase::Running { progress: None })).await
+                self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None })).await
             }
             (Seat::Held(held), Promotion::Never | Promotion::After(_)) => Some(Seat::Held(held)),
-            (Seat::Task(task), _) => Box::pin(self.record_start(task)).await,
+            (Seat::Task(task), _) => self.record_start(task).await,
+            // Nothing was sent yet, so nothing was asked.
+            (Seat::Parked(_), _) => None,
         }
     }
 
@@ -179,83 +185,6 @@ impl Run {
             }
         }
     }
-
-    /// Listens to the server and to the seat until the run has ended.
-    async fn attend(&self, mut seat: Seat, mut running: Running, permits: Permits) {
-        let store = &self.shared.store;
-        let (started, deadline) = (store.clock().now(), Instant::now() + self.plan.timeout);
-        // What was reported before the promotion is where the task is.
-        let mut progress = None;
-        loop {
-            let alarm = seat.promote_at().map_or(deadline, |at| at.min(deadline));
-            tokio::select! {
-                biased;
-                event = running.next() => match event {
-                    Event::Done(outcome) => {
-                        seat.end(outcome).await;
-                        return;
-                    }
-                    event => {
-                        let now = store.clock().now();
-                        if let (Event::Progress(reported), Seat::Held(_)) = (&event, &seat) {
-                            progress = Some((reported.clone(), now));
-                        }
-                        seat.pass(event, now);
-                    }
-                },
-                () = seat.stop_wanted() => {
-                    return Box::pin(self.stop(seat, running, deadline, permits)).await;
-                }
-                // One timer for both: each costs every call.
-                () = sleep_until(alarm) => match seat {
-                    Seat::Held(held) if alarm < deadline => {
-                        // The server must not have to wait for the store.
-                        running.send_to_background();
-                        let phase = Phase::Running { progress: progress.clone() };
-                        seat = Box::pin(self.promote(held, State::Running { started }, phase)).await;
-                    }
-                    seat => {
-                        running.stop();
-                        Box::pin(seat.end(Outcome::Failed(timed_out(self.plan.timeout)))).await;
-                        return Box::pin(self.linger(running, deadline, permits)).await;
-                    }
-                },
-                () = self.shared.jobs.stopping() => {
-                    seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Stops the run. A result that is already on its way may still win.
-    async fn stop(&self, seat: Seat, mut running: Running, deadline: Instant, permits: Permits) {
-        running.stop();
-        if let Seat::Task(_) = &seat {
-            match timeout(STOP_GRACE, running.outcome()).await {
-                Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(outcome).await,
-                Ok(_) | Err(_) => seat.stopped().await,
-            }
-        }
-        self.linger(running, deadline, permits).await;
-    }
-
-    /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.
-    async fn linger(&self, mut running: Running, deadline: Instant, permits: Permits) {
-        if matches!(running, Running::Over) {
-            return;
-        }
-        let until = match self.plan.linger {
-            Linger::AtMost(grace) => Instant::now() + grace,
-            Linger::UntilTimeout => deadline,
-        };
-        tokio::select! {
-            _ = running.outcome() => {}
-            () = sleep_until(until) => {}
-            () = self.shared.draining.cancelled() => {}
-        }
-        drop(permits);
-    }
 }
 
 fn queued_at(ticket: &Ticket) -> Phase {
@@ -276,17 +205,5 @@ fn queue_timeout(limit: Duration) -> Failure {
         Reason::QueueTimeout,
         format!("no slot was free within {limit} (queue_timeout); the call was not sent"),
         Retry::Yes,
-    )
-}
-
-fn timed_out(limit: Duration) -> Failure {
-    let limit = humantime::format_duration(limit);
-    Failure::new(
-        Reason::Timeout,
-        format!(
-            "the server did not finish within {limit} (timeout) and was told to stop; \
-             it may have done part of its work, check before calling it again"
-        ),
-        Retry::Unknown,
     )
 }

@@ -1,32 +1,47 @@
-//! Who waits for a run: the caller, held on the line, or the owner of a handle.
+//! Who waits for a run: the caller, held on the line, the owner of a handle, or somebody who may come back with answers.
 
 use std::future::pending;
 use std::sync::Arc;
 
+use futures_util::future::{SelectOk, select_ok};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::live::Live;
 use super::settler::Settler;
 use crate::clock::Timestamp;
-use crate::protocol::{Event, Failure, Json, Outcome, Reason, ReplySender, Retry, reshape};
+use crate::protocol::reply::Delivery;
+use crate::protocol::{Event, Failure, Handle, Json, Outcome, Reason, ReplySender, Retry, reshape};
 use crate::store::Ending;
 
 /// Who waits for a run.
 #[derive(Debug)]
 pub(super) enum Seat {
-    /// The caller is held on the line. To `Task` when the call is promoted.
+    /// The caller is held on the line. To `Task` when the call is promoted, to `Parked` when the caller is asked.
     Held(Held),
     /// Somebody has the handle of a task.
     Task(Owned),
+    /// The caller was sent away with questions and is to come back with answers. To `Held` then.
+    Parked(Parked),
 }
 
 /// A caller on the line.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) sender: ReplySender,
+    /// Others who sent the same retry and get the same outcome.
+    pub(super) joined: Vec<ReplySender>,
     /// When the call is to become a task; `None` for never.
     pub(super) promote_at: Option<Instant>,
+}
+
+/// A caller who was asked.
+#[derive(Debug)]
+pub(super) struct Parked {
+    /// When the run is given up.
+    pub(super) until: Instant,
+    /// How the run ended meanwhile, if it did.
+    pub(super) ended: Option<Outcome>,
 }
 
 /// A task in the store.
@@ -40,8 +55,8 @@ pub(super) struct Owned {
 /// Whether the handle is out.
 #[derive(Debug)]
 pub(super) enum HandleDelivery {
-    /// It is on its way. To `Out`.
-    Under(oneshot::Receiver<()>),
+    /// It is on its way, perhaps to several. To `Out` with the first.
+    Under(SelectOk<oneshot::Receiver<()>>),
     /// The last byte was given to the socket.
     Out,
 }
@@ -51,7 +66,7 @@ pub(super) enum HandleDelivery {
 pub(super) enum Wish {
     /// The call has taken long enough: make it a task.
     Promote,
-    /// Stop: the caller hung up, the handle never went out, or its owner cancelled the task.
+    /// Stop: the caller hung up or did not come back, the handle never went out, or its owner cancelled the task.
     Stop,
 }
 
@@ -66,32 +81,36 @@ impl Seat {
                         None => pending().await,
                     }
                 };
+                let left = async {
+                    held.sender.cancelled().await;
+                    for joined in &held.joined {
+                        joined.cancelled().await;
+                    }
+                };
                 tokio::select! {
                     biased;
-                    () = held.sender.cancelled() => Wish::Stop,
+                    () = left => Wish::Stop,
                     () = promotion => Wish::Promote,
                 }
             }
             Self::Task(owned) => {
-                owned.stop_wanted().await;
+                if let HandleDelivery::Under(delivered) = &mut owned.delivery {
+                    tokio::select! {
+                        biased;
+                        delivered = delivered => match delivered {
+                            Ok(_) => owned.delivery = HandleDelivery::Out,
+                            Err(_) => return Wish::Stop,
+                        },
+                        () = owned.live.cancelled() => return Wish::Stop,
+                    }
+                }
+                owned.live.cancelled().await;
                 Wish::Stop
             }
-        }
-    }
-
-    /// When the call is to become a task; `None` for never.
-    pub(super) fn promote_at(&self) -> Option<Instant> {
-        match self {
-            Self::Held(held) => held.promote_at,
-            Self::Task(_) => None,
-        }
-    }
-
-    /// Resolves when the side that waits wants a stop. Cancel safe.
-    pub(super) async fn stop_wanted(&mut self) {
-        match self {
-            Self::Held(held) => held.sender.cancelled().await,
-            Self::Task(owned) => owned.stop_wanted().await,
+            Self::Parked(parked) => {
+                sleep_until(parked.until).await;
+                Wish::Stop
+            }
         }
     }
 
@@ -104,40 +123,74 @@ impl Seat {
             (
                 Self::Task(_),
                 Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Done(_),
-            ) => {}
+            )
+            | (Self::Parked(_), _) => {}
+        }
+    }
+
+    /// Whether somebody is to be stopped already: nobody is left who could answer a question.
+    pub(super) fn is_stopping(&self) -> bool {
+        match self {
+            Self::Held(held) => held.sender.is_cancelled() && held.joined.iter().all(ReplySender::is_cancelled),
+            Self::Task(owned) => owned.live.is_cancelled(),
+            Self::Parked(_) => false,
         }
     }
 
     /// Hands over how the run ended.
     pub(super) async fn end(self, outcome: Outcome) {
         match self {
-            Self::Held(held) => held.sender.done(passed_on(outcome)),
+            Self::Held(held) => held.done(passed_on(outcome)),
             Self::Task(owned) => Box::pin(owned.settler.settle(ending(outcome))).await,
+            Self::Parked(_) => {}
         }
     }
 
     /// Ends what was asked to stop. Nobody is on the line any more.
     pub(super) async fn stopped(self) {
         match self {
-            Self::Held(_) => {}
+            Self::Held(_) | Self::Parked(_) => {}
             Self::Task(owned) => owned.settler.settle(Ending::Cancelled).await,
         }
     }
 }
 
-impl Owned {
-    async fn stop_wanted(&mut self) {
-        if let HandleDelivery::Under(delivered) = &mut self.delivery {
-            tokio::select! {
-                biased;
-                delivered = delivered => match delivered {
-                    Ok(()) => self.delivery = HandleDelivery::Out,
-                    Err(_) => return,
-                },
-                () = self.live.cancelled() => return,
-            }
+impl Held {
+    /// A caller who is alone on the line.
+    pub(super) fn alone(sender: ReplySender, promote_at: Option<Instant>) -> Self {
+        Self { sender, joined: Vec::new(), promote_at }
+    }
+
+    /// Ends the call for all who are on the line.
+    pub(super) fn done(self, outcome: Outcome) {
+        for joined in self.joined {
+            joined.done(copy(&outcome));
         }
-        self.live.cancelled().await;
+        self.sender.done(outcome);
+    }
+
+    /// Gives the handle to all who are on the line.
+    pub(super) fn hand_over(self, created: &crate::protocol::Rope) -> HandleDelivery {
+        let deliveries: Vec<_> = std::iter::once(self.sender)
+            .chain(self.joined)
+            .map(|sender| {
+                let (delivery, delivered) = Delivery::new();
+                sender.done(Outcome::Task(Handle { created: created.clone(), delivery }));
+                delivered
+            })
+            .collect();
+        HandleDelivery::Under(select_ok(deliveries))
+    }
+}
+
+/// The same outcome for somebody else. Handles are given out in another way.
+fn copy(outcome: &Outcome) -> Outcome {
+    match outcome {
+        Outcome::Result(result) => Outcome::Result(result.clone()),
+        Outcome::Shaped(result) => Outcome::Shaped(result.clone()),
+        Outcome::Error(error) => Outcome::Error(error.clone()),
+        Outcome::Failed(failure) => Outcome::Failed(failure.clone()),
+        Outcome::Task(_) => Outcome::Failed(Failure::outcome_unknown("the call goes on for another caller")),
     }
 }
 

@@ -91,7 +91,11 @@ fn report(task: &Task) {
         State::Failed { cause: Cause::Server { code, .. } } => {
             tracing::info!(task = ?id, tool, status, code, ?run, "a task ended");
         }
-        State::Queued | State::Running { .. } | State::Completed { .. } | State::Cancelled => {
+        State::Queued
+        | State::Running { .. }
+        | State::InputRequired { .. }
+        | State::Completed { .. }
+        | State::Cancelled => {
             tracing::info!(task = ?id, tool, status, ?run, "a task ended");
         }
     }

@@ -9,7 +9,7 @@ use crate::clock::{Timestamp, millis};
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Failure, Json, Progress, Retry, Rope};
 use crate::store::Committed;
-use crate::task::{Cause, State, Task};
+use crate::task::{Cause, OpenQuestion, State, Task};
 
 /// The least and the greatest `pollIntervalMs`. Low at first, since clients wait that long before
 /// they look for the first time.
@@ -28,12 +28,40 @@ pub enum Outcome {
 
 /// The `CreateTaskResult` of a task.
 pub fn created(task: &Committed<Task>, phase: &Phase, now: Timestamp) -> Rope {
-    write("task", task, Some(phase), now).finish()
+    let mut writer = ObjectWriter::new();
+    writer.string("resultType", "task");
+    write(&mut writer, task, Some(phase), now);
+    writer.finish()
 }
 
 /// The `GetTaskResult` of a task; `phase` is known while its run goes on here.
 pub fn detailed(task: &Committed<Task>, phase: Option<&Phase>, outcome: Outcome, now: Timestamp) -> Rope {
-    let mut writer = write("complete", task, phase, now);
+    let mut writer = ObjectWriter::new();
+    writer.string("resultType", "complete");
+    details(writer, task, phase, outcome, now)
+}
+
+/// The `params` of `notifications/tasks`: what `tasks/get` would say (SEP-2663, task status notifications).
+pub fn notified(task: &Committed<Task>, phase: Option<&Phase>, outcome: Outcome, now: Timestamp) -> Rope {
+    details(ObjectWriter::new(), task, phase, outcome, now)
+}
+
+/// The `inputRequests` of these questions (2026-07-28, multi round-trip requests).
+pub(super) fn input_requests<'a>(questions: impl IntoIterator<Item = &'a OpenQuestion>) -> Rope {
+    let mut requests = ObjectWriter::new();
+    for question in questions {
+        let mut request = ObjectWriter::new();
+        request.string("method", question.kind.method()).raw("params", &question.params);
+        requests.rope(&question.key, request.finish());
+    }
+    requests.finish()
+}
+
+fn details(mut writer: ObjectWriter, task: &Task, phase: Option<&Phase>, outcome: Outcome, now: Timestamp) -> Rope {
+    write(&mut writer, task, phase, now);
+    if let State::InputRequired { questions, .. } = &task.state {
+        writer.rope("inputRequests", input_requests(questions));
+    }
     match outcome {
         Outcome::Nothing => {}
         Outcome::Result(result) => {
@@ -53,9 +81,8 @@ pub fn acknowledged() -> Rope {
     writer.finish()
 }
 
-fn write(result_type: &str, task: &Task, phase: Option<&Phase>, now: Timestamp) -> ObjectWriter {
-    let mut writer = ObjectWriter::new();
-    writer.string("resultType", result_type).string("taskId", task.id.as_str()).string("status", task.state.status());
+fn write(writer: &mut ObjectWriter, task: &Task, phase: Option<&Phase>, now: Timestamp) {
+    writer.string("taskId", task.id.as_str()).string("status", task.state.status());
     if let Some(message) = status_message(task, phase, now) {
         writer.string("statusMessage", &message);
     }
@@ -66,7 +93,6 @@ fn write(result_type: &str, task: &Task, phase: Option<&Phase>, now: Timestamp) 
     if let Some(facts) = facts(task, phase) {
         writer.raw("_meta", &facts);
     }
-    writer
 }
 
 /// A tenth of the age, within bounds.
@@ -102,6 +128,14 @@ fn status_message(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<
             }
             Some(message)
         }
+        State::InputRequired { since, questions, .. } => {
+            let seconds = Duration::from_secs(now.since(*since).as_secs());
+            let waiting = humantime::format_duration(seconds);
+            Some(match questions.len() {
+                1 => format!("waiting for input for {waiting}: the tool has a question"),
+                open => format!("waiting for input for {waiting}: the tool has {open} questions"),
+            })
+        }
         State::Completed { .. } => None,
         State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
         State::Failed { cause: Cause::Ours(failure) } => Some(failure.message.clone()),
@@ -117,7 +151,10 @@ fn facts(task: &Task, phase: Option<&Phase>) -> Option<Json> {
         (State::Failed { cause: Cause::Server { .. } }, _) => {
             meta.insert("dev.raincheck/reason".to_owned(), "server_error".into());
         }
-        (State::Running { .. }, Some(Phase::Running { progress: Some((progress, _)) })) => {
+        (
+            State::Running { .. } | State::InputRequired { .. },
+            Some(Phase::Running { progress: Some((progress, _)) }),
+        ) => {
             meta.insert("dev.raincheck/progress".to_owned(), progress_facts(progress)?);
         }
         (State::Queued, Some(Phase::Queued(place))) => {

@@ -121,6 +121,7 @@ impl<'a> Batch<'a> {
             return Err(CommitError::Exists);
         }
         self.writes.put_task(&task, record)?;
+        self.writes.put_questions(None, &task)?;
         self.counts.tasks += 1;
         self.created.push(task.id);
         // Before the write, so that no reader takes what sled shows early for durable.
@@ -137,7 +138,13 @@ impl<'a> Batch<'a> {
         if let Outcome::Inline(text) = outcome {
             self.writes.put_result(id, text.bytes()).map_err(CommitError::from)?;
         }
-        self.put(&task)?;
+        let record = codec::encode(&task);
+        // Before anything is put into the batch, so that what is refused leaves nothing in it.
+        if record.len() > MAX_RECORD {
+            return Err(CommitError::TooLarge { bytes: record.len(), limit: MAX_RECORD }.into());
+        }
+        self.writes.put_task(&task, &record).map_err(CommitError::from)?;
+        self.writes.put_questions(Some(&current), &task).map_err(CommitError::from)?;
         Ok(Ok(self.will_be(task)))
     }
 
@@ -235,6 +242,7 @@ impl<'a> Batch<'a> {
                 }
                 shared.hot.insert(id, Hot::Committed(Committed::new(task)));
             }
+            shared.watched.with(&id, |watchers| watchers.send_replace(()));
         }
         for id in &purged {
             shared.cache.remove(id);

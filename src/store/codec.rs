@@ -1,24 +1,27 @@
 //! The record of a task: compact, versioned, and never larger than [`MAX_RECORD`].
 //!
-//! Version 1: numbers as LEB128, texts with their length before them, each enum as one byte.
+//! Numbers as LEB128, texts with their length before them, each enum as one byte. Version 2 has, before the state,
+//! what was asked so far, and a state with open questions, whose texts are beside the record. Version 1 is still read.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::protocol::{Failure, Reason, Retry};
-use crate::task::{Cause, Expiry, Owner, State, Stored, Task, TaskId};
+use crate::protocol::{Failure, Json, QuestionKind, Reason, Retry};
+use crate::task::{Asked, Cause, Expiry, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId};
 
 /// sled moves larger values into files that it never syncs; no power cut was survived with them.
 pub(super) const MAX_RECORD: usize = 4096;
 
-/// Bytes of a new record that are left for what its end may add.
-pub(super) const RESERVED_FOR_END: usize = 1280;
+/// Bytes of a new record that are left for what its end, and the keys that are asked until then, may add.
+pub(super) const RESERVED_FOR_END: usize = 1280 + 8 * MOST_HINTS;
 
 /// Bytes of a message that are kept; the rest is cut off.
 pub(super) const MAX_MESSAGE: usize = 1024;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Before there were questions.
+const WITHOUT_QUESTIONS: u8 = 1;
 
 /// Why bytes are not a record that this version can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,17 +50,22 @@ pub(super) fn encode(task: &Task) -> Vec<u8> {
             put_duration(&mut record, keep);
         }
     }
+    put_number(&mut record, task.asked.count.into());
+    put_number(&mut record, task.asked.hinted.len() as u64);
+    for hinted in &task.asked.hinted {
+        record.extend_from_slice(&hinted.to_be_bytes());
+    }
     put_state(&mut record, &task.state);
     record
 }
 
-/// Reads the record under the key `id`.
+/// Reads the record under the key `id`. The texts of open questions are not in it: they read as `null`.
 pub(super) fn decode(id: TaskId, record: &[u8]) -> Result<Task, BadRecord> {
     let mut reader = Reader(record);
-    match reader.byte()? {
-        VERSION => {}
+    let version = match reader.byte()? {
+        version @ (WITHOUT_QUESTIONS | VERSION) => version,
         other => return Err(BadRecord::Version(other)),
-    }
+    };
     let scheme = reader.byte()?;
     let owner = Owner::from_parts(scheme, reader.array()?);
     let server = reader.text()?;
@@ -69,11 +77,12 @@ pub(super) fn decode(id: TaskId, record: &[u8]) -> Result<Task, BadRecord> {
         1 => Expiry::Limited { ttl: reader.duration()?, keep: reader.duration()? },
         _ => return Err(BadRecord::Malformed),
     };
+    let asked = if version == WITHOUT_QUESTIONS { Asked::default() } else { reader.asked()? };
     let state = reader.state()?;
     if !reader.0.is_empty() {
         return Err(BadRecord::Malformed);
     }
-    Ok(Task { id, owner, server, tool, created, updated, expiry, state })
+    Ok(Task { id, owner, server, tool, created, updated, expiry, asked, state })
 }
 
 /// The beginning of a message that is too long to be kept whole.
@@ -109,7 +118,36 @@ fn put_state(record: &mut Vec<u8>, state: &State) {
             put_retry(record, failure.retry);
         }
         State::Cancelled => record.push(5),
+        State::InputRequired { started, since, questions } => {
+            record.push(6);
+            put_number(record, started.as_millis());
+            put_number(record, since.as_millis());
+            put_number(record, questions.len() as u64);
+            for question in questions {
+                put_number(record, question.number.into());
+                put_text(record, &question.key);
+                record.push(kind_tag(question.kind));
+            }
+        }
     }
+}
+
+/// A tag is never given to another kind.
+const fn kind_tag(kind: QuestionKind) -> u8 {
+    match kind {
+        QuestionKind::Elicitation => 1,
+        QuestionKind::Sampling => 2,
+        QuestionKind::Roots => 3,
+    }
+}
+
+const fn kind_of(tag: u8) -> Option<QuestionKind> {
+    Some(match tag {
+        1 => QuestionKind::Elicitation,
+        2 => QuestionKind::Sampling,
+        3 => QuestionKind::Roots,
+        _ => return None,
+    })
 }
 
 fn put_stored(record: &mut Vec<u8>, stored: Stored) {
@@ -149,6 +187,7 @@ const fn reason_tag(reason: Reason) -> u8 {
         Reason::TooLarge => 8,
         Reason::Store => 9,
         Reason::Stopping => 10,
+        Reason::InputTimeout => 11,
     }
 }
 
@@ -164,6 +203,7 @@ const fn reason_of(tag: u8) -> Option<Reason> {
         8 => Reason::TooLarge,
         9 => Reason::Store,
         10 => Reason::Stopping,
+        11 => Reason::InputTimeout,
         _ => return None,
     })
 }
@@ -254,6 +294,30 @@ impl Reader<'_> {
         Ok(Stored { len, checksum, file })
     }
 
+    fn asked(&mut self) -> Result<Asked, BadRecord> {
+        let count = self.small()?;
+        let mut hinted = Vec::new();
+        for _ in 0..self.number()? {
+            hinted.push(u64::from_be_bytes(self.array()?));
+        }
+        Ok(Asked { count, hinted })
+    }
+
+    fn questions(&mut self) -> Result<Vec<OpenQuestion>, BadRecord> {
+        let mut questions = Vec::new();
+        for _ in 0..self.number()? {
+            let number = self.small()?;
+            let key = self.text()?;
+            let kind = kind_of(self.byte()?).ok_or(BadRecord::Malformed)?;
+            questions.push(OpenQuestion { number, key, kind, params: Json::null() });
+        }
+        Ok(questions)
+    }
+
+    fn small(&mut self) -> Result<u32, BadRecord> {
+        u32::try_from(self.number()?).map_err(|_| BadRecord::Malformed)
+    }
+
     fn state(&mut self) -> Result<State, BadRecord> {
         Ok(match self.byte()? {
             0 => State::Queued,
@@ -269,6 +333,11 @@ impl Reader<'_> {
                 State::Failed { cause: Cause::Ours(Failure { reason, message, retry: self.retry()? }) }
             }
             5 => State::Cancelled,
+            6 => State::InputRequired {
+                started: self.timestamp()?,
+                since: self.timestamp()?,
+                questions: self.questions()?,
+            },
             _ => return Err(BadRecord::Malformed),
         })
     }

@@ -180,6 +180,7 @@ impl Committer {
         let mut writes = Writes::default();
         for id in &self.doubtful {
             if engine.task(id)?.is_some() {
+                engine.remove_questions(id, &mut writes)?;
                 writes.remove_task(id);
                 counts.tasks = counts.tasks.saturating_sub(1);
             }

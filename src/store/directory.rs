@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use super::open_error::{Damage, NotAStore, OpenCause};
 
 /// The version of the layout that this version of Raincheck writes.
-pub(super) const LAYOUT: u32 = 1;
+///
+/// 1 had no questions; it is read, and becomes 2 when it is opened.
+pub(super) const LAYOUT: u32 = 2;
 
 /// Our directory, held by our lock until this is dropped.
 #[derive(Debug)]
@@ -17,6 +19,15 @@ pub(super) struct Directory {
     path: PathBuf,
     /// Unlocked when it is closed.
     _lock: File,
+}
+
+/// Who has a store open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// It may be opened.
+    Nobody,
+    /// This process, where it is known.
+    Somebody(Option<u32>),
 }
 
 /// What the marker says of the store: `raincheck-store LAYOUT STATE COMMITS BYTES`.
@@ -159,6 +170,32 @@ impl Directory {
         fs::rename(temporary, self.path.join(MARKER))?;
         sync_directory(&self.path)
     }
+}
+
+/// Who has the store in `path` open. Takes nothing and makes nothing.
+pub fn holder(path: &Path) -> Holder {
+    let Ok(lock) = File::open(path.join(LOCK)) else { return Holder::Nobody };
+    match lock.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {}
+        Ok(()) | Err(TryLockError::Error(_)) => return Holder::Nobody,
+    }
+    let mut pid = String::new();
+    let _ = lock.take(32).read_to_string(&mut pid);
+    Holder::Somebody(pid.trim().parse().ok())
+}
+
+/// Removes the store in `path` if nobody has opened or closed it for this long; whether it was removed.
+pub fn remove_unused(path: &Path, age: Duration) -> io::Result<bool> {
+    let lock = File::open(path.join(LOCK))?;
+    if lock.try_lock().is_err() {
+        return Ok(false);
+    }
+    let touched = fs::metadata(path.join(MARKER))?.modified()?;
+    if touched.elapsed().is_ok_and(|unused| unused >= age) {
+        fs::remove_dir_all(path)?;
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 /// The marker in `path`; `None` if the directory is empty.

@@ -5,6 +5,7 @@
 //! | `meta` | a name | magic, schema version, boot epoch, owner key, counts |
 //! | `tasks` | id | record |
 //! | `results` | id | a small outcome |
+//! | `questions` | id, number of the question, number of the piece | a piece of its parameters |
 //! | `active` | id | nothing: the task has not ended |
 //! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
 
@@ -18,9 +19,10 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 use sled::{Batch, Db, Transactional, Tree};
 
 use super::codec::{self, BadRecord, MAX_RECORD};
+use super::questions;
 use super::quiet::quietly;
 use crate::clock::Timestamp;
-use crate::task::{Task, TaskId};
+use crate::task::{State, Task, TaskId};
 
 /// An open database.
 pub(super) struct Engine {
@@ -28,6 +30,7 @@ pub(super) struct Engine {
     meta: Tree,
     tasks: Tree,
     results: Tree,
+    questions: Tree,
     active: Tree,
     by_expiry: Tree,
 }
@@ -38,6 +41,7 @@ pub(super) struct Writes {
     meta: Batch,
     tasks: Batch,
     results: Batch,
+    questions: Batch,
     active: Batch,
     by_expiry: Batch,
     bytes: usize,
@@ -93,6 +97,7 @@ impl Engine {
             meta: db.open_tree("meta")?,
             tasks: db.open_tree("tasks")?,
             results: db.open_tree("results")?,
+            questions: db.open_tree("questions")?,
             active: db.open_tree("active")?,
             by_expiry: db.open_tree("by_expiry")?,
             db,
@@ -102,12 +107,13 @@ impl Engine {
     /// Applies `writes`, all or none, and returns when they are durable.
     pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
         caught(|| {
-            let trees = (&self.meta, &self.tasks, &self.results, &self.active, &self.by_expiry);
+            let trees = (&self.meta, &self.tasks, &self.results, &self.questions, &self.active, &self.by_expiry);
             trees
-                .transaction(|(meta, tasks, results, active, by_expiry)| {
+                .transaction(|(meta, tasks, results, questions, active, by_expiry)| {
                     meta.apply_batch(&writes.meta)?;
                     tasks.apply_batch(&writes.tasks)?;
                     results.apply_batch(&writes.results)?;
+                    questions.apply_batch(&writes.questions)?;
                     active.apply_batch(&writes.active)?;
                     by_expiry.apply_batch(&writes.by_expiry)?;
                     Ok::<(), ConflictableTransactionError<BadRecord>>(())
@@ -121,7 +127,8 @@ impl Engine {
         })
     }
 
-    /// The task with this id, durable or not: see the readers for how they tell.
+    /// The task with this id, durable or not: see the readers for how they tell. Its questions have no texts: what is
+    /// open is read from memory.
     pub(super) fn task(&self, id: &TaskId) -> Result<Option<Task>, EngineError> {
         let Some(record) = caught(|| Ok(self.tasks.get(id.as_bytes())?))? else { return Ok(None) };
         Ok(Some(codec::decode(*id, &record)?))
@@ -152,15 +159,39 @@ impl Engine {
         }
     }
 
-    /// All tasks that have not ended.
+    /// All tasks that have not ended, with the texts of their questions.
     pub(super) fn active(&self) -> Result<Vec<Task>, EngineError> {
         caught(|| {
             let mut tasks = Vec::new();
             for key in self.active.iter().keys() {
                 let id = id_of(&key?)?;
-                tasks.push(self.task(&id)?.ok_or(EngineError::Key)?);
+                let mut task = self.task(&id)?.ok_or(EngineError::Key)?;
+                if let State::InputRequired { questions, .. } = &mut task.state {
+                    for question in questions {
+                        let pieces = self.questions.scan_prefix(questions::prefix(&id, question.number));
+                        let pieces = pieces.values().collect::<Result<Vec<_>, _>>()?;
+                        question.params = questions::joined(&pieces).ok_or(EngineError::Key)?;
+                    }
+                }
+                tasks.push(task);
             }
             Ok(tasks)
+        })
+    }
+
+    /// How many pieces of questions there are.
+    #[cfg(test)]
+    pub(super) fn question_pieces(&self) -> usize {
+        self.questions.len()
+    }
+
+    /// Takes the texts of all questions of a task out.
+    pub(super) fn remove_questions(&self, id: &TaskId, writes: &mut Writes) -> Result<(), EngineError> {
+        caught(|| {
+            for key in self.questions.scan_prefix(id.as_bytes()).keys() {
+                writes.questions.remove(key?);
+            }
+            Ok(())
         })
     }
 
@@ -210,7 +241,26 @@ impl Writes {
         Ok(())
     }
 
-    /// Takes a task and its outcome out.
+    /// Makes the texts of the questions those of `after`, where they are those of `before`.
+    pub(super) fn put_questions(&mut self, before: Option<&Task>, after: &Task) -> Result<(), Oversized> {
+        let before = before.map_or(&[][..], |before| before.state.questions());
+        let after_all = after.state.questions();
+        for gone in before.iter().filter(|old| after_all.iter().all(|new| new.number != old.number)) {
+            for key in questions::keys(&after.id, gone) {
+                self.bytes += 1;
+                self.questions.remove(key);
+            }
+        }
+        for new in after_all.iter().filter(|new| before.iter().all(|old| old.number != new.number)) {
+            for (key, piece) in questions::pieces(&after.id, new) {
+                let piece = self.checked(piece)?;
+                self.questions.insert(key, piece);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a task and its outcome out. The texts of open questions go before that.
     pub(super) fn remove_task(&mut self, id: &TaskId) {
         self.bytes += 1;
         self.tasks.remove(id.as_bytes());

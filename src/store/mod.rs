@@ -26,20 +26,24 @@ mod op;
 mod open;
 mod open_error;
 mod outcome;
+mod questions;
 mod quiet;
 mod shared;
 mod space;
 mod sweep;
+mod watch;
 
 #[cfg(test)]
 mod tests;
 
 pub use committed::Committed;
+pub use directory::{Holder, holder, remove_unused};
 pub use durability::count_durable_flush;
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
 pub use outcome::Ending;
 pub use sweep::Swept;
+pub use watch::Watch;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -54,7 +58,7 @@ use crate::clock::SharedClock;
 use crate::config::StoreConfig;
 use crate::jobs::Jobs;
 use crate::protocol::{Json, Principal};
-use crate::task::{Change, Owner, Task, TaskId};
+use crate::task::{Change, OpenQuestion, Owner, Task, TaskId};
 
 /// An open store. Clones share it. When the last clone is gone it closes itself; [`Store::close`] also waits for that.
 #[derive(Clone)]
@@ -67,12 +71,21 @@ struct StoreInner {
     ops: mpsc::Sender<Op>,
 }
 
+/// Why a question is not open any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// It was answered.
+    Answered,
+    /// The tool does not want an answer any more.
+    Withdrawn,
+}
+
 /// A store that was just opened.
 #[derive(Debug)]
 pub struct Opened {
     /// The store.
     pub store: Store,
-    /// Tasks of an earlier process that have not ended: `Queued` or `Running`.
+    /// Tasks of an earlier process that have not ended: `Queued`, `Running` or `InputRequired`.
     pub left_open: Vec<Committed<Task>>,
 }
 
@@ -120,6 +133,30 @@ impl Store {
     pub async fn start(&self, id: &TaskId) -> Result<Committed<Task>, ChangeError> {
         let id = *id;
         self.ask(|answer| Op::Change { id, change: Change::Start, outcome: Outcome::None, answer }).await
+    }
+
+    /// Opens a question of a task. Waits while too many writes wait. If the returned future is dropped, the question
+    /// may be opened all the same.
+    pub async fn open_question(&self, id: &TaskId, question: OpenQuestion) -> Result<Committed<Task>, ChangeError> {
+        let id = *id;
+        self.ask(|answer| Op::Change { id, change: Change::Ask(question), outcome: Outcome::None, answer }).await
+    }
+
+    /// Takes the question with this key out, once: of several who answer it the others are refused with
+    /// [`Refusal::NotAsked`](crate::task::Refusal). Waits while too many writes wait. If the returned future is
+    /// dropped, the question may be taken out all the same.
+    pub async fn close_question(&self, id: &TaskId, key: &str, why: Closing) -> Result<Committed<Task>, ChangeError> {
+        let (id, key) = (*id, key.to_owned());
+        let change = match why {
+            Closing::Answered => Change::Answer(key),
+            Closing::Withdrawn => Change::Withdraw(key),
+        };
+        self.ask(|answer| Op::Change { id, change, outcome: Outcome::None, answer }).await
+    }
+
+    /// A seal on `parts` that only this store can make.
+    pub fn seal(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
+        self.inner.shared.key.seal(purpose, parts)
     }
 
     /// Ends a task, once: if it has ended already, [`ChangeError::Refused`] says so and holds it. Waits while too

@@ -86,6 +86,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         large: LargeOutcomes::new(LARGE_AT_ONCE, LARGE_PATIENCE),
         files: OutcomeFiles::new(directory.path()),
         space: Space::new(directory.path(), config.min_free_bytes),
+        watched: SharedMap::default(),
         key: found.key,
         clock,
         max_tasks: config.max_tasks,
@@ -108,11 +109,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
 fn describe(engine: &Engine) -> Result<Description, OpenCause> {
     let key: [u8; 32] = rand::random();
     let mut writes = Writes::default();
-    let put = [
-        writes.put_meta("magic", &MAGIC),
-        writes.put_meta("layout", &LAYOUT.to_be_bytes()),
-        writes.put_meta("owner-key", &key),
-    ];
+    let put = [writes.put_meta("magic", &MAGIC), writes.put_meta("owner-key", &key)];
     if put.iter().any(Result::is_err) {
         return Err(OpenCause::Corrupt(Damage::Meta));
     }
@@ -149,7 +146,11 @@ fn check_durability(engine: &Engine, found: &mut Description, durability: Durabi
     found.epoch += 1;
     found.counts.commits += 1;
     let mut writes = Writes::default();
-    let put = [writes.put_meta("epoch", &found.epoch.to_be_bytes()), writes.put_meta(COUNTS, &found.counts.bytes())];
+    let put = [
+        writes.put_meta("layout", &LAYOUT.to_be_bytes()),
+        writes.put_meta("epoch", &found.epoch.to_be_bytes()),
+        writes.put_meta(COUNTS, &found.counts.bytes()),
+    ];
     if put.iter().any(Result::is_err) {
         return Err(OpenCause::Corrupt(Damage::Meta));
     }

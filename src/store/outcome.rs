@@ -159,7 +159,11 @@ fn stored_outcome(task: &Task) -> Option<Stored> {
         State::Completed { result: stored } | State::Failed { cause: Cause::Server { error: stored, .. } } => {
             Some(*stored)
         }
-        State::Queued | State::Running { .. } | State::Failed { cause: Cause::Ours(_) } | State::Cancelled => None,
+        State::Queued
+        | State::Running { .. }
+        | State::InputRequired { .. }
+        | State::Failed { cause: Cause::Ours(_) }
+        | State::Cancelled => None,
     }
 }
 

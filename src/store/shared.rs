@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::cache::OutcomeCache;
 use super::engine::{Engine, EngineError, ExpiryKey};
@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) large: LargeOutcomes,
     pub(super) files: OutcomeFiles,
     pub(super) space: Space,
+    /// Tasks whose changes somebody waits for.
+    pub(super) watched: SharedMap<TaskId, watch::Sender<()>>,
     pub(super) key: OwnerKey,
     pub(super) clock: SharedClock,
     pub(super) max_tasks: u64,

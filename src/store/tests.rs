@@ -8,14 +8,14 @@ use tokio::sync::oneshot;
 
 use super::StoreFailed;
 use super::batch::Batch;
-use super::codec::{MAX_MESSAGE, MAX_RECORD, decode, encode, shortened};
+use super::codec::{BadRecord, MAX_MESSAGE, MAX_RECORD, decode, encode, shortened};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
 use super::op::Op;
 use super::shared::{Hot, Slot};
 use crate::clock::{SystemClock, Timestamp};
 use crate::config::{Durability, StoreConfig};
-use crate::protocol::{Failure, Reason, Retry};
-use crate::task::{Cause, Expiry, Owner, State, Stored, Task, TaskId};
+use crate::protocol::{Failure, Json, Question, QuestionKind, Reason, Retry};
+use crate::task::{Asked, Cause, Change, Expiry, OpenQuestion, Owner, State, Stored, Task, TaskId};
 
 fn durations() -> impl Strategy<Value = Duration> {
     (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
@@ -41,6 +41,7 @@ fn failures() -> impl Strategy<Value = Failure> {
         Reason::TooLarge,
         Reason::Store,
         Reason::Stopping,
+        Reason::InputTimeout,
     ]);
     let retries =
         prop_oneof![Just(Retry::Yes), Just(Retry::No), Just(Retry::Unknown), durations().prop_map(Retry::After)];
@@ -56,7 +57,24 @@ fn states() -> impl Strategy<Value = State> {
             .prop_map(|(code, message, error)| State::Failed { cause: Cause::Server { code, message, error } }),
         failures().prop_map(|failure| State::Failed { cause: Cause::Ours(failure) }),
         Just(State::Cancelled),
+        (timestamps(), timestamps(), prop::collection::vec(questions(), 1..5))
+            .prop_map(|(started, since, questions)| State::InputRequired { started, since, questions }),
     ]
+}
+
+/// As they are read from a record, which has their texts beside it.
+fn questions() -> impl Strategy<Value = OpenQuestion> {
+    let kinds = prop::sample::select(vec![QuestionKind::Elicitation, QuestionKind::Sampling, QuestionKind::Roots]);
+    (any::<u32>(), any::<String>(), kinds).prop_map(|(number, key, kind)| OpenQuestion {
+        number,
+        key,
+        kind,
+        params: Json::null(),
+    })
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    (any::<u32>(), prop::collection::vec(any::<u64>(), 0..4)).prop_map(|(count, hinted)| Asked { count, hinted })
 }
 
 fn tasks() -> impl Strategy<Value = Task> {
@@ -65,10 +83,10 @@ fn tasks() -> impl Strategy<Value = Task> {
         (durations(), durations()).prop_map(|(ttl, keep)| Expiry::Limited { ttl, keep })
     ];
     let owners = (any::<u8>(), any::<[u8; 32]>()).prop_map(|(scheme, digest)| Owner::from_parts(scheme, digest));
-    (owners, any::<String>(), any::<String>(), timestamps(), timestamps(), expiries, states()).prop_map(
-        |(owner, server, tool, created, updated, expiry, state)| {
+    (owners, any::<String>(), any::<String>(), timestamps(), timestamps(), expiries, asked(), states()).prop_map(
+        |(owner, server, tool, created, updated, expiry, asked, state)| {
             let id = TaskId::generate(created);
-            Task { id, owner, server, tool, created, updated, expiry, state }
+            Task { id, owner, server, tool, created, updated, expiry, asked, state }
         },
     )
 }
@@ -103,27 +121,92 @@ proptest! {
     }
 }
 
-/// Written by hand, so that a change of the layout does not go unseen: stores out there hold such records.
-#[test]
-fn the_layout_of_a_record_is_what_it_always_was() {
-    let id = TaskId::generate(Timestamp::from_millis(1));
-    let task = Task {
-        id,
+fn example(state: State, asked: Asked) -> Task {
+    Task {
+        id: TaskId::generate(Timestamp::from_millis(1)),
         owner: Owner::from_parts(1, [0xab; 32]),
         server: "s".to_owned(),
         tool: "tool".to_owned(),
         created: Timestamp::from_millis(300),
         updated: Timestamp::from_millis(301),
         expiry: Expiry::Limited { ttl: Duration::from_secs(61), keep: Duration::new(1, 5) },
-        state: State::Failed {
-            cause: Cause::Ours(Failure::new(Reason::Busy, "no", Retry::After(Duration::from_secs(2)))),
-        },
+        asked,
+        state,
+    }
+}
+
+fn written(version: u8, rest: &[u8]) -> Vec<u8> {
+    [&[version, 1], [0xab; 32].as_slice(), b"\x01s\x04tool\xac\x02\xad\x02\x01\x3d\x00\x01\x05", rest].concat()
+}
+
+fn busy() -> State {
+    let retry = Retry::After(Duration::from_secs(2));
+    State::Failed { cause: Cause::Ours(Failure::new(Reason::Busy, "no", retry)) }
+}
+
+/// Written by hand, so that a change of the layout does not go unseen: stores out there hold such records.
+#[test]
+fn the_layout_of_a_record_is_what_it_always_was() {
+    let failed = example(busy(), Asked { count: 3, hinted: vec![0x0102] });
+    let record = written(2, b"\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00");
+    assert_eq!(encode(&failed), record);
+    assert_eq!(decode(failed.id, &record), Ok(failed));
+    let question =
+        OpenQuestion { number: 2, key: "name".to_owned(), kind: QuestionKind::Sampling, params: Json::null() };
+    let (started, since) = (Timestamp::from_millis(1), Timestamp::from_millis(2));
+    let asking = State::InputRequired { started, since, questions: vec![question] };
+    let asking = example(asking, Asked { count: 2, hinted: vec![] });
+    let record = written(2, b"\x02\x00\x06\x01\x02\x01\x02\x04name\x02");
+    assert_eq!(encode(&asking), record);
+    assert_eq!(decode(asking.id, &record), Ok(asking));
+}
+
+#[test]
+fn records_from_before_there_were_questions_are_read() {
+    let table = [(b"\x04\x05\x02no\x01\x02\x00".as_slice(), busy()), (b"\x01\x07", running())];
+    for (state, expected) in table {
+        let task = example(expected, Asked::default());
+        assert_eq!(decode(task.id, &written(1, state)), Ok(task.clone()));
+        assert_eq!(decode(task.id, &written(3, state)), Err(BadRecord::Version(3)));
+    }
+}
+
+fn running() -> State {
+    State::Running { started: Timestamp::from_millis(7) }
+}
+
+/// The texts of questions are in pieces beside the record, and go with them.
+#[test]
+fn the_text_of_a_question_is_there_for_as_long_as_the_question_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Engine::open(directory.path(), 1 << 20).unwrap();
+    let commit = |before: Option<&Task>, after: &Task| {
+        let mut writes = Writes::default();
+        writes.put_task(after, &encode(after)).unwrap();
+        writes.put_questions(before, after).unwrap();
+        engine.commit(&writes).unwrap();
     };
-    let mut record = vec![1, 1];
-    record.extend([0xab; 32]);
-    record.extend(*b"\x01s\x04tool\xac\x02\xad\x02\x01\x3d\x00\x01\x05\x04\x05\x02no\x01\x02\x00");
-    assert_eq!(encode(&task), record);
-    assert_eq!(decode(id, &record), Ok(task));
+    let (first, other) = (example(running(), Asked::default()), example(running(), Asked::default()));
+    let ask = |task: &Task, text: &str| {
+        let params = Json::from_value(&serde_json::json!({ "message": text }));
+        let question = task.asked.next(&Question { kind: QuestionKind::Elicitation, params, key: None });
+        task.apply(Change::Ask(question), id_time()).unwrap()
+    };
+    commit(None, &first);
+    commit(None, &other);
+    let small = ask(&first, "small");
+    commit(Some(&first), &small);
+    let large = ask(&small, &"é".repeat(20_000));
+    commit(Some(&small), &large);
+    assert_eq!(engine.active().unwrap().into_iter().find(|task| task.id == large.id), Some(large.clone()));
+    let one_left = large.apply(Change::Answer("input-1".to_owned()), id_time()).unwrap();
+    commit(Some(&large), &one_left);
+    assert_eq!(engine.active().unwrap().into_iter().find(|task| task.id == large.id), Some(one_left.clone()));
+    assert!(engine.question_pieces() > 10);
+    let cancelled = one_left.apply(Change::Cancel, id_time()).unwrap();
+    commit(Some(&one_left), &cancelled);
+    assert_eq!(engine.active().unwrap(), [other]);
+    assert_eq!(engine.question_pieces(), 0);
 }
 
 #[test]

@@ -3,11 +3,13 @@
 mod expiry;
 mod id;
 mod owner;
+mod question;
 mod state;
 
 pub use expiry::Expiry;
 pub use id::{InvalidTaskId, TaskId};
 pub use owner::{Owner, OwnerKey};
+pub use question::{Asked, MOST_HINTS, MOST_QUESTION_BYTES, MOST_QUESTIONS, OpenQuestion};
 pub use state::{Cause, Change, Refusal, State, Stored};
 
 use std::time::Duration;
@@ -31,6 +33,8 @@ pub struct Task {
     pub updated: Timestamp,
     /// When it may be forgotten.
     pub expiry: Expiry,
+    /// What it has asked so far.
+    pub asked: Asked,
     /// How far it is.
     pub state: State,
 }
@@ -38,7 +42,8 @@ pub struct Task {
 impl Task {
     /// A task that waits for a free slot.
     pub fn queued(id: TaskId, owner: Owner, server: String, tool: String, now: Timestamp, expiry: Expiry) -> Self {
-        Self { id, owner, server, tool, created: now, updated: now, expiry, state: State::Queued }
+        let asked = Asked::default();
+        Self { id, owner, server, tool, created: now, updated: now, expiry, asked, state: State::Queued }
     }
 
     /// The task after `change`, or why that may not be.
@@ -46,8 +51,17 @@ impl Task {
     /// A terminal state never changes; when the task ends, its expiry is set to the later of what
     /// was announced and the end plus the time outcomes are kept.
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
+        let asked = match &change {
+            Change::Ask(question) => self.asked.with(question),
+            Change::Start
+            | Change::Answer(_)
+            | Change::Withdraw(_)
+            | Change::Complete(_)
+            | Change::Fail(_)
+            | Change::Cancel => Ok(self.asked.clone()),
+        };
         let state = self.state.apply(change, now)?;
-        let mut next = self.clone();
+        let mut next = Self { asked: asked?, ..self.clone() };
         next.updated = now.max(self.updated);
         if state.is_terminal() {
             next.expiry = self.expiry.at_end(self.created, next.updated);

@@ -51,6 +51,16 @@ impl OwnerKey {
         Owner { scheme: HMAC_OF_PRINCIPAL, digest: self.digest(&[kind.as_bytes(), b"\0", text.as_bytes()]) }
     }
 
+    /// A seal on `parts` that only the holder of the key can make; `purpose` keeps seals of different kinds apart.
+    pub fn seal(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
+        let lengths: Vec<[u8; 8]> = parts.iter().map(|part| (part.len() as u64).to_be_bytes()).collect();
+        let mut whole: Vec<&[u8]> = vec![b"seal\0", purpose.as_bytes(), b"\0"];
+        for (length, part) in lengths.iter().zip(parts) {
+            whole.extend([length.as_slice(), *part]);
+        }
+        self.digest(&whole)
+    }
+
     /// A keyed digest of `parts`.
     fn digest(&self, parts: &[&[u8]]) -> [u8; 32] {
         // HMAC takes keys of any length; this one has the length of a block's half.
@@ -121,6 +131,20 @@ mod tests {
                 assert_eq!(key.owner(one) == key.owner(other), at == other_at, "{one:?} {other:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_seal_depends_on_the_key_the_purpose_and_where_each_part_ends() {
+        let key = OwnerKey::from_bytes([7; 32]);
+        let seal = key.seal("a", &[b"bc", b"d"]);
+        assert_eq!(key.seal("a", &[b"bc", b"d"]), seal);
+        let others = [
+            key.seal("a", &[b"b", b"cd"]),
+            key.seal("ab", &[b"c", b"d"]),
+            key.seal("a", &[b"bc"]),
+            OwnerKey::from_bytes([8; 32]).seal("a", &[b"bc", b"d"]),
+        ];
+        assert!(others.iter().all(|other| *other != seal));
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! The state machine: `Queued -> Running -> Completed | Failed | Cancelled`.
+//! The state machine: `Queued -> Running <-> InputRequired -> Completed | Failed | Cancelled`.
 //!
 //! On the wire Queued and Running are both `working`.
 
 use std::fmt;
 
+use super::question::{self, OpenQuestion};
 use crate::clock::Timestamp;
 use crate::protocol::Failure;
 
@@ -13,10 +14,19 @@ pub enum State {
     /// Waits for a free slot; nothing was sent. To `Running` when it gets one, to `Failed` when it
     /// waited too long or was lost before it was sent, to `Cancelled` on request.
     Queued,
-    /// Runs upstream. To `Completed`, `Failed` or `Cancelled`.
+    /// Runs upstream. To `InputRequired`, `Completed`, `Failed` or `Cancelled`.
     Running {
-        /// When the call was sent.
+        /// When the call was sent; later by the time it has waited for input, so what it has run counts from here.
         started: Timestamp,
+    },
+    /// The tool asks. To `Running` when no question is left, to `Completed`, `Failed` or `Cancelled`.
+    InputRequired {
+        /// As in `Running`, without the wait that goes on.
+        started: Timestamp,
+        /// Since when at least one question has been open.
+        since: Timestamp,
+        /// The open questions, in the order in which they were asked; never none.
+        questions: Vec<OpenQuestion>,
     },
     /// The tool answered, well or with `isError`. Final.
     Completed {
@@ -37,6 +47,12 @@ pub enum State {
 pub enum Change {
     /// It got a slot, and the call is about to be sent.
     Start,
+    /// The tool asks.
+    Ask(OpenQuestion),
+    /// The question with this key was answered.
+    Answer(String),
+    /// The tool does not want an answer to the question with this key any more.
+    Withdraw(String),
     /// The server answered with a result.
     Complete(Stored),
     /// The server answered with an error, or the run came to nothing.
@@ -86,31 +102,77 @@ pub enum Refusal {
     Ended,
     /// The task already runs.
     Running,
-    /// The task has not been started, so it has no outcome.
+    /// The task has not been started, so it has no outcome and no questions.
     NotStarted,
+    /// No such question is open: it never was, or it was answered or withdrawn.
+    NotAsked,
+    /// The key, or the number, was used before.
+    KeyUsed,
+    /// More is open already than one task may ask.
+    TooMuchAsked,
 }
 
 impl State {
-    /// The state after `change`, or why that may not be.
+    /// The state after `change`, or why that may not be. Whether a key is free is for the task to say.
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
         match (self, change) {
             (Self::Queued, Change::Start) => Ok(Self::Running { started: now }),
-            (Self::Queued, Change::Complete(_)) => Err(Refusal::NotStarted),
-            (Self::Running { .. }, Change::Start) => Err(Refusal::Running),
-            (Self::Running { .. }, Change::Complete(result)) => Ok(Self::Completed { result }),
-            (Self::Queued | Self::Running { .. }, Change::Fail(cause)) => Ok(Self::Failed { cause }),
-            (Self::Queued | Self::Running { .. }, Change::Cancel) => Ok(Self::Cancelled),
+            (Self::Queued, Change::Complete(_) | Change::Ask(_)) => Err(Refusal::NotStarted),
+            (Self::Queued | Self::Running { .. }, Change::Answer(_) | Change::Withdraw(_)) => Err(Refusal::NotAsked),
+            (Self::Running { .. } | Self::InputRequired { .. }, Change::Start) => Err(Refusal::Running),
+            (Self::Running { started }, Change::Ask(question)) => Self::asking(*started, now, vec![question]),
+            (Self::InputRequired { started, since, questions }, Change::Ask(question)) => {
+                Self::asking(*started, *since, questions.iter().cloned().chain([question]).collect())
+            }
+            (Self::InputRequired { started, since, questions }, Change::Answer(key) | Change::Withdraw(key)) => {
+                let left: Vec<_> = questions.iter().filter(|question| question.key != key).cloned().collect();
+                if left.len() == questions.len() {
+                    return Err(Refusal::NotAsked);
+                }
+                if left.is_empty() {
+                    return Ok(Self::Running { started: started.after(now.since(*since)) });
+                }
+                Ok(Self::InputRequired { started: *started, since: *since, questions: left })
+            }
+            (Self::Running { .. } | Self::InputRequired { .. }, Change::Complete(result)) => {
+                Ok(Self::Completed { result })
+            }
+            (Self::Queued | Self::Running { .. } | Self::InputRequired { .. }, Change::Fail(cause)) => {
+                Ok(Self::Failed { cause })
+            }
+            (Self::Queued | Self::Running { .. } | Self::InputRequired { .. }, Change::Cancel) => Ok(Self::Cancelled),
             (
                 Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled,
-                Change::Start | Change::Complete(_) | Change::Fail(_) | Change::Cancel,
+                Change::Start
+                | Change::Ask(_)
+                | Change::Answer(_)
+                | Change::Withdraw(_)
+                | Change::Complete(_)
+                | Change::Fail(_)
+                | Change::Cancel,
             ) => Err(Refusal::Ended),
+        }
+    }
+
+    fn asking(started: Timestamp, since: Timestamp, questions: Vec<OpenQuestion>) -> Result<Self, Refusal> {
+        if !question::fit(&questions) {
+            return Err(Refusal::TooMuchAsked);
+        }
+        Ok(Self::InputRequired { started, since, questions })
+    }
+
+    /// The open questions; none in other states than `InputRequired`.
+    pub fn questions(&self) -> &[OpenQuestion] {
+        match self {
+            Self::InputRequired { questions, .. } => questions,
+            Self::Queued | Self::Running { .. } | Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled => &[],
         }
     }
 
     /// Whether nothing can follow.
     pub fn is_terminal(&self) -> bool {
         match self {
-            Self::Queued | Self::Running { .. } => false,
+            Self::Queued | Self::Running { .. } | Self::InputRequired { .. } => false,
             Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled => true,
         }
     }
@@ -119,6 +181,7 @@ impl State {
     pub fn status(&self) -> &'static str {
         match self {
             Self::Queued | Self::Running { .. } => "working",
+            Self::InputRequired { .. } => "input_required",
             Self::Completed { .. } => "completed",
             Self::Failed { .. } => "failed",
             Self::Cancelled => "cancelled",
@@ -132,6 +195,9 @@ impl fmt::Display for Refusal {
             Self::Ended => "the task has ended",
             Self::Running => "the task already runs",
             Self::NotStarted => "the task has not been started",
+            Self::NotAsked => "no such question is open",
+            Self::KeyUsed => "the key of the question was used before",
+            Self::TooMuchAsked => "the task asks too much at once",
         })
     }
 }
@@ -141,7 +207,7 @@ impl std::error::Error for Refusal {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Failure, Reason, Retry};
+    use crate::protocol::{Failure, Json, QuestionKind, Reason, Retry};
 
     const NOW: Timestamp = Timestamp::from_millis(5);
 
@@ -153,10 +219,22 @@ mod tests {
         Cause::Ours(Failure::new(Reason::Timeout, "late", Retry::Unknown))
     }
 
+    fn question(number: u32, key: &str) -> OpenQuestion {
+        let params = Json::empty_object();
+        OpenQuestion { number, key: key.to_owned(), kind: QuestionKind::Roots, params }
+    }
+
+    fn asking(keys: &[&str]) -> State {
+        let questions = (1..).zip(keys).map(|(number, key)| question(number, key)).collect();
+        State::InputRequired { started: NOW, since: NOW, questions }
+    }
+
     fn states() -> Vec<State> {
         vec![
             State::Queued,
             State::Running { started: NOW },
+            asking(&["a"]),
+            asking(&["a", "b"]),
             State::Completed { result: stored() },
             State::Failed { cause: cause() },
             State::Cancelled,
@@ -164,17 +242,30 @@ mod tests {
     }
 
     fn changes() -> Vec<Change> {
-        vec![Change::Start, Change::Complete(stored()), Change::Fail(cause()), Change::Cancel]
+        vec![
+            Change::Start,
+            Change::Ask(question(3, "c")),
+            Change::Answer("a".to_owned()),
+            Change::Withdraw("a".to_owned()),
+            Change::Answer("x".to_owned()),
+            Change::Complete(stored()),
+            Change::Fail(cause()),
+            Change::Cancel,
+        ]
     }
 
     #[test]
     fn every_state_meets_every_change_as_the_table_says() {
+        let asks = "input_required";
+        let ended = ["ended"; 8];
         let table = [
-            ["working", "not started", "failed", "cancelled"],
-            ["runs", "completed", "failed", "cancelled"],
-            ["ended", "ended", "ended", "ended"],
-            ["ended", "ended", "ended", "ended"],
-            ["ended", "ended", "ended", "ended"],
+            ["working", "not started", "not asked", "not asked", "not asked", "not started", "failed", "cancelled"],
+            ["runs", asks, "not asked", "not asked", "not asked", "completed", "failed", "cancelled"],
+            ["runs", asks, "working", "working", "not asked", "completed", "failed", "cancelled"],
+            ["runs", asks, asks, asks, "not asked", "completed", "failed", "cancelled"],
+            ended,
+            ended,
+            ended,
         ];
         for (state, row) in states().iter().zip(table) {
             for (change, expected) in changes().into_iter().zip(row) {
@@ -183,6 +274,9 @@ mod tests {
                     Err(Refusal::Ended) => "ended",
                     Err(Refusal::Running) => "runs",
                     Err(Refusal::NotStarted) => "not started",
+                    Err(Refusal::NotAsked) => "not asked",
+                    Err(Refusal::KeyUsed) => "key used",
+                    Err(Refusal::TooMuchAsked) => "too much",
                 };
                 assert_eq!(seen, expected, "{state:?} {change:?}");
             }
@@ -195,5 +289,35 @@ mod tests {
             let refuses_all = changes().into_iter().all(|change| state.apply(change, NOW) == Err(Refusal::Ended));
             assert_eq!(state.is_terminal(), refuses_all, "{state:?}");
         }
+    }
+
+    #[test]
+    fn the_time_that_input_is_awaited_does_not_count_as_running() {
+        let at = Timestamp::from_millis;
+        let running = State::Running { started: at(1000) };
+        let asked = running.apply(Change::Ask(question(1, "a")), at(1500)).unwrap();
+        let more = asked.apply(Change::Ask(question(2, "b")), at(2000)).unwrap();
+        let one_left = more.apply(Change::Answer("a".to_owned()), at(3000)).unwrap();
+        assert_eq!(one_left.questions().iter().map(|open| open.key.as_str()).collect::<Vec<_>>(), ["b"]);
+        let goes_on = one_left.apply(Change::Withdraw("b".to_owned()), at(11_500)).unwrap();
+        // Half a second before the question, and none during the ten seconds of it.
+        assert_eq!(goes_on, State::Running { started: at(11_000) });
+    }
+
+    #[test]
+    fn a_task_cannot_ask_without_bound() {
+        let mut state = State::Running { started: NOW };
+        let large = OpenQuestion {
+            params: Json::string(&"x".repeat(question::MOST_QUESTION_BYTES / 2)),
+            ..question(1, "large")
+        };
+        state = state.apply(Change::Ask(large.clone()), NOW).unwrap();
+        let second = OpenQuestion { number: 2, key: "b".to_owned(), ..large };
+        assert_eq!(state.apply(Change::Ask(second), NOW), Err(Refusal::TooMuchAsked));
+        let mut state = State::Running { started: NOW };
+        for number in 0..u32::try_from(question::MOST_QUESTIONS).unwrap() {
+            state = state.apply(Change::Ask(question(number, &number.to_string())), NOW).unwrap();
+        }
+        assert_eq!(state.apply(Change::Ask(question(99, "z")), NOW), Err(Refusal::TooMuchAsked));
     }
 }

@@ -3,8 +3,7 @@
 use crate::protocol::error::code;
 use crate::protocol::reshape;
 use crate::protocol::{Call, Failure, Json, Method, Outcome, Reason, Retry, Rope, RpcError, TaskSupport};
-use crate::runner::Runner;
-use crate::runner::view;
+use crate::runner::{Phase, Responses, Runner, view};
 use crate::store::{ChangeError, Committed, Ending, ReadError};
 use crate::task::{Cause, State, Task, TaskId};
 
@@ -28,34 +27,48 @@ pub(super) async fn answer(runner: &Runner, call: &Call) -> Outcome {
         Err(error) => return unreadable(&error),
     };
     match call.method {
-        Method::UpdateTask => update(call),
+        Method::UpdateTask => update(runner, call, &task).await,
         Method::CancelTask => cancel(runner, &task).await,
         _ => get(runner, &task).await,
     }
 }
 
 async fn get(runner: &Runner, task: &Committed<Task>) -> Outcome {
-    let now = runner.store().clock().now();
+    match look(runner, task).await {
+        Ok((phase, outcome)) => {
+            Outcome::Shaped(view::detailed(task, phase.as_ref(), outcome, runner.store().clock().now()))
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+/// The `params` of `notifications/tasks` for a task; `None` if it cannot be read now.
+pub(super) async fn notification(runner: &Runner, task: &Committed<Task>) -> Option<Rope> {
+    let (phase, outcome) = look(runner, task).await.ok()?;
+    Some(view::notified(task, phase.as_ref(), outcome, runner.store().clock().now()))
+}
+
+/// What stands in a task beside its record, or what is said in place of it.
+async fn look(runner: &Runner, task: &Committed<Task>) -> Result<(Option<Phase>, view::Outcome), Outcome> {
     if !task.state.is_terminal() {
         let phase = runner.live().get(&task.id).map(|live| live.phase());
-        return Outcome::Shaped(view::detailed(task, phase.as_ref(), view::Outcome::Nothing, now));
+        return Ok((phase, view::Outcome::Nothing));
     }
     let outcome = match &task.state {
         State::Completed { .. } => match runner.store().outcome(task).await {
-            Ok(result) => match completed(&result) {
-                Ok(result) => view::Outcome::Result(result),
-                Err(failure) => return Outcome::Failed(failure),
-            },
-            Err(error) => return unreadable(&error),
+            Ok(result) => view::Outcome::Result(completed(&result).map_err(Outcome::Failed)?),
+            Err(error) => return Err(unreadable(&error)),
         },
         State::Failed { cause: Cause::Server { .. } } => match runner.store().outcome(task).await {
             Ok(error) => view::Outcome::Error(server_error(error)),
-            Err(error) => return unreadable(&error),
+            Err(error) => return Err(unreadable(&error)),
         },
         State::Failed { cause: Cause::Ours(failure) } => view::Outcome::Error(RpcError::from(failure).raw().clone()),
-        State::Queued | State::Running { .. } | State::Cancelled => view::Outcome::Nothing,
+        State::Queued | State::Running { .. } | State::InputRequired { .. } | State::Cancelled => {
+            view::Outcome::Nothing
+        }
     };
-    Outcome::Shaped(view::detailed(task, None, outcome, now))
+    Ok((None, outcome))
 }
 
 fn completed(result: &Json) -> Result<Rope, Failure> {
@@ -71,15 +84,21 @@ fn server_error(error: Json) -> Json {
     }
 }
 
-/// Nothing is outstanding as long as no server is offered a way to ask; keys that are not outstanding are ignored
-/// (SEP-2663, task update requests).
-fn update(call: &Call) -> Outcome {
-    match call.params.raw().member("inputResponses") {
-        Some(responses) if responses.is_object() => Outcome::Shaped(view::acknowledged()),
-        _ => Outcome::Error(RpcError::new(
-            code::INVALID_PARAMS,
-            "Invalid params: tasks/update needs params.inputResponses, an object",
-        )),
+/// Acknowledged once every question that is answered is durably out of the record and its answer on its way.
+async fn update(runner: &Runner, call: &Call, task: &Committed<Task>) -> Outcome {
+    let responses = match Responses::read(call.params.raw()) {
+        Ok(Some(responses)) => responses,
+        Ok(None) => {
+            return Outcome::Error(RpcError::new(
+                code::INVALID_PARAMS,
+                "Invalid params: tasks/update needs params.inputResponses, an object",
+            ));
+        }
+        Err(error) => return Outcome::Error(error),
+    };
+    match runner.answer(task, responses).await {
+        Ok(()) => Outcome::Shaped(view::acknowledged()),
+        Err(failure) => Outcome::Failed(failure),
     }
 }
 

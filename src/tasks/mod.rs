@@ -115,8 +115,9 @@ mod advert;
 mod handle;
 mod http;
 mod layer;
+mod listen;
 mod service;
 
 pub use http::{HttpAdapter, HttpLimits};
 pub use layer::TasksLayer;
-pub use service::TasksService;
+pub use service::{TasksService, discover};

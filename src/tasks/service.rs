@@ -6,14 +6,15 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tower::ServiceExt;
 use tower_service::Service;
 
-use super::{advert, handle};
-use crate::config::{Fallback, Mode, ToolPolicy};
+use super::{advert, handle, listen};
+use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
 use crate::protocol::error::code;
-use crate::protocol::{Call, Method, Outcome, Reply, RpcError, TaskSupport};
-use crate::runner::{Linger, Plan, Promotion, Runner};
+use crate::protocol::{Call, Caller, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
+use crate::runner::{Linger, Plan, Promotion, Questions, Runner, Way, is_request_state};
 
 /// An MCP service with tasks.
 #[derive(Clone, Debug)]
@@ -30,16 +31,17 @@ impl<S> TasksService<S> {
         Self { inner, runner, policies, server, linger }
     }
 
-    fn plan(&self, tool: &str, policy: &ToolPolicy, promotion: Promotion) -> Plan {
+    fn plan(&self, tool: &str, policy: &ToolPolicy, way: Way) -> Plan {
         Plan {
             server: Arc::clone(&self.server),
             tool: tool.to_owned(),
-            promotion,
+            way,
             timeout: policy.timeout,
             queue_timeout: policy.queue_timeout,
             keep: policy.keep,
             max_running: policy.max_running,
             linger: self.linger,
+            ask_timeout: policy.ask_timeout,
         }
     }
 }
@@ -69,7 +71,17 @@ where
                 let inner = self.inner.clone();
                 async move { Ok(Reply::ready(discover(inner, call).await)) }.boxed()
             }
-            _ => std::future::ready(Ok(self.pass_on(call))).boxed(),
+            // They last as long as the client wants, and a notification is no run.
+            Method::Attach | Method::Notify(_) => self.inner.clone().oneshot(call).boxed(),
+            Method::Listen => listen::listen(&self.runner, self.inner.clone(), call),
+            Method::ListTools
+            | Method::GetPrompt
+            | Method::ListPrompts
+            | Method::ReadResource
+            | Method::ListResources
+            | Method::ListResourceTemplates
+            | Method::Complete
+            | Method::Other(_) => std::future::ready(Ok(self.pass_on(call))).boxed(),
         }
     }
 }
@@ -81,7 +93,19 @@ where
 {
     /// Any other call is held until the server answers, but no longer than a tool would be.
     fn pass_on(&self, call: Call) -> Reply {
-        let plan = self.plan(call.method.name(), self.policies.defaults(), Promotion::Never);
+        let questions = match (&call.caller.session, &call.method) {
+            (ClientSession::Legacy(_), _) => Questions::PassOn,
+            // Only these may be answered with questions (2026-07-28, multi round-trip requests).
+            (ClientSession::Stateless, Method::GetPrompt | Method::ReadResource) => Questions::RoundTrip,
+            (ClientSession::Stateless, _) => Questions::Refuse,
+        };
+        let way = Way { promotion: Promotion::Never, questions, abilities: call.caller.abilities.clone() };
+        if questions == Questions::RoundTrip
+            && let Some(state) = own_state(&call)
+        {
+            return self.runner.resume(&self.server, &state, call, way);
+        }
+        let plan = self.plan(call.method.name(), self.policies.defaults(), way);
         self.runner.run(self.inner.clone(), call, Plan { max_running: None, ..plan })
     }
 
@@ -93,26 +117,60 @@ where
             )));
         };
         let policy = self.policies.of(tool);
-        let promotion = match (policy.mode, call.caller.tasks) {
-            (Mode::Sync, _) | (Mode::Auto, TaskSupport::Undeclared) => Promotion::Never,
-            (Mode::Auto, TaskSupport::Declared) => Promotion::After(policy.after),
-            (Mode::Task, TaskSupport::Declared) => Promotion::AtOnce,
-            (Mode::Task, TaskSupport::Undeclared) => match policy.fallback {
-                Fallback::Wait => Promotion::Never,
-                Fallback::Refuse => return Reply::ready(Outcome::Error(RpcError::tasks_not_declared())),
-            },
+        let Some(way) = way(policy, &call.caller) else {
+            return Reply::ready(Outcome::Error(RpcError::tasks_not_declared()));
         };
-        let plan = self.plan(tool, policy, promotion);
+        if call.caller.session == ClientSession::Stateless
+            && let Some(state) = own_state(&call)
+        {
+            return self.runner.resume(&self.server, &state, call, way);
+        }
+        let plan = self.plan(tool, policy, way);
         self.runner.run(self.inner.clone(), call, plan)
     }
 }
 
-/// Asks the server what it is, and adds that it has tasks.
-async fn discover<S>(inner: S, call: Call) -> Outcome
+/// How a call of a tool goes on; `None` if this client cannot have what the tool needs.
+fn way(policy: &ToolPolicy, caller: &Caller) -> Option<Way> {
+    let promotion = match (policy.mode, caller.tasks) {
+        (Mode::Sync, _) | (Mode::Auto, TaskSupport::Undeclared) => Promotion::Never,
+        (Mode::Auto, TaskSupport::Declared) => Promotion::After(policy.after),
+        (Mode::Task, TaskSupport::Declared) => Promotion::AtOnce,
+        (Mode::Task, TaskSupport::Undeclared) => match policy.fallback {
+            Fallback::Wait => Promotion::Never,
+            Fallback::Refuse => return None,
+        },
+    };
+    let abilities = caller.abilities.clone();
+    if let ClientSession::Legacy(_) = caller.session {
+        return Some(Way { promotion: Promotion::Never, questions: Questions::PassOn, abilities });
+    }
+    Some(match (promotion, policy.ask) {
+        (Promotion::Never, _) => Way { promotion, questions: Questions::RoundTrip, abilities },
+        (Promotion::After(_) | Promotion::AtOnce, AskPolicy::Task) => {
+            Way { promotion, questions: Questions::Promote, abilities }
+        }
+        (then @ (Promotion::After(_) | Promotion::AtOnce), AskPolicy::First) => {
+            // The first question gets its chance before there is a task.
+            let promotion = Promotion::After(policy.after);
+            Way { promotion, questions: Questions::First { then }, abilities }
+        }
+    })
+}
+
+/// The `requestState` of a retry, if it is one of ours. Any other is for the server to judge: it may speak the revision
+/// itself.
+fn own_state(call: &Call) -> Option<String> {
+    let state: String = call.params.request_state()?.read().ok()?;
+    is_request_state(&state).then_some(state)
+}
+
+/// Asks the server what it is (`server/discover`), and adds that it has tasks.
+pub async fn discover<S>(inner: S, call: Call) -> Outcome
 where
     S: Service<Call, Response = Reply, Error = Infallible>,
 {
-    let Ok(reply) = tower::ServiceExt::oneshot(inner, call).await;
+    let Ok(reply) = inner.oneshot(call).await;
     match reply.outcome().await {
         Outcome::Result(result) => match advert::with_tasks(&result) {
             Ok(with_tasks) => Outcome::Result(with_tasks),

@@ -4,12 +4,13 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use bytes::Bytes;
-
+use super::questions;
+use super::sessions::Opening;
 use super::wire::{self, ServerEra};
+use crate::config::Offer;
 use crate::protocol::message::{self, RequestId};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Json, JsonError, MODERN, Outcome, Rope, TASKS_EXTENSION, meta_key};
+use crate::protocol::{Abilities, Json, JsonError, MODERN, Outcome, QuestionKind, Rope, TASKS_EXTENSION, meta_key};
 
 /// The revision that we ask for.
 pub(super) const OFFERED: &str = "2025-11-25";
@@ -30,6 +31,8 @@ pub(super) struct ServerInfo {
     pub(super) identity: Option<Json>,
     /// What it says of its use, a string.
     pub(super) instructions: Option<Json>,
+    /// Its whole answer, word for word.
+    pub(super) said: Json,
 }
 
 /// Why a server could not be got to know.
@@ -50,14 +53,58 @@ pub(super) enum HandshakeError {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastSeen(Arc<RwLock<Option<Arc<ServerInfo>>>>);
 
-/// The `initialize` request (2025-11-25, lifecycle, initialization). We offer nothing to the server.
-pub(super) fn initialize(id: u64) -> Rope {
-    let mut params = ObjectWriter::new();
-    params
-        .string("protocolVersion", OFFERED)
-        .rope("capabilities", Rope::from(Bytes::from_static(b"{}")))
-        .raw("clientInfo", &wire::client_info());
-    message::request(&RequestId::from_number(id), "initialize", Some(params.finish()))
+/// The `initialize` request (2025-11-25, lifecycle, initialization): in the words of the legacy client that gets the
+/// session, or with what the modern client can be asked and what the config offers beside that.
+pub(super) fn initialize(id: u64, opening: &Opening, offer: &[Offer]) -> Rope {
+    let params = if let Some(attached) = opening.attached() {
+        initialize_params_of(&attached.params)
+    } else {
+        let mut params = ObjectWriter::new();
+        params
+            .string("protocolVersion", OFFERED)
+            .rope("capabilities", capabilities(&opening.caller.abilities, offer))
+            .raw("clientInfo", &wire::client_info());
+        params.finish()
+    };
+    message::request(&RequestId::from_number(id), "initialize", Some(params))
+}
+
+/// What a modern client can be asked, as it spelled it, and what is offered beside that.
+fn capabilities(abilities: &Abilities, offer: &[Offer]) -> Rope {
+    let mut capabilities = ObjectWriter::new();
+    let declared = abilities.questions();
+    for (kind, settings) in &declared {
+        capabilities.raw(kind.capability(), settings);
+    }
+    let kinds = [QuestionKind::Elicitation, QuestionKind::Sampling, QuestionKind::Roots];
+    for kind in kinds.into_iter().filter(|kind| offer.iter().any(|offer| questions::kind_of(*offer) == *kind)) {
+        if declared.iter().all(|(known, _)| *known != kind) {
+            capabilities.raw(kind.capability(), &Json::empty_object());
+        }
+    }
+    capabilities.finish()
+}
+
+/// The parameters of a legacy client, but for a revision that we do not speak with servers (clients exist that ask
+/// `initialize` for 2026-07-28), and for the tasks of 2025-11-25 that the client could run: we pass none on.
+fn initialize_params_of(params: &Json) -> Rope {
+    let asked = params.member("protocolVersion").and_then(|version| version.read::<String>().ok());
+    let version = asked.filter(|version| LEGACY.contains(&version.as_str()));
+    let mut writer = ObjectWriter::new();
+    writer.string("protocolVersion", version.as_deref().unwrap_or(OFFERED));
+    // The text was read as an object without repeated names when the call came in.
+    if let Ok(members) = params.members() {
+        for (name, raw) in members.iter().filter(|(name, _)| *name != "protocolVersion") {
+            let value = Json::of(params.bytes(), raw);
+            let mut capabilities = ObjectWriter::new();
+            if name == "capabilities" && capabilities.members_of(&value, |name| name != "tasks").is_ok() {
+                writer.raw(name, &capabilities.finish_json());
+            } else {
+                writer.raw(name, &value);
+            }
+        }
+    }
+    writer.finish()
 }
 
 /// The notification that ends the handshake.
@@ -87,6 +134,7 @@ impl ServerInfo {
             capabilities: part("capabilities").filter(Json::is_object).unwrap_or_else(empty),
             identity: part("serverInfo").filter(Json::is_object),
             instructions: part("instructions").filter(is_string),
+            said: result.clone(),
         })
     }
 
@@ -107,6 +155,7 @@ impl ServerInfo {
             capabilities: part("capabilities").filter(Json::is_object).unwrap_or_else(empty),
             identity: server_info.filter(Json::is_object),
             instructions: part("instructions").filter(is_string),
+            said: result.clone(),
         })
     }
 
@@ -212,6 +261,8 @@ impl std::error::Error for HandshakeError {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn answer(text: &str) -> Outcome {

@@ -1,35 +1,58 @@
-//! What is done with a message that a server sends.
+//! What is done with a message that a server sends on a channel that many calls share.
+
+use std::future::Future;
 
 use super::outcome;
 use super::pending::Pending;
-use super::server_requests;
+use super::questions::{Floor, Origin, Request};
 use super::wire::ServerEra;
-use crate::protocol::{Message, Outcome, Rope};
+use crate::protocol::{Json, Message, Outcome, Rope};
 
 /// What must be known of a connection to take its messages in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
+#[derive(Debug)]
+pub(super) struct Peer<'a> {
     /// Which kind of revision the server speaks.
     pub(super) era: ServerEra,
     /// Whether several principals share the connection: what names no call may then be anybody's.
     pub(super) shared: bool,
+    /// The calls that wait for an answer.
+    pub(super) pending: &'a Pending,
+    /// The calls whose clients can be asked.
+    pub(super) floor: &'a Floor,
 }
 
-/// Takes one message in: answers and progress go to the calls they name. Returns what is to be sent back.
-pub(super) fn take_in(message: Message, pending: &Pending, peer: Peer) -> Option<Rope> {
+/// Takes one message in: answers and progress go to the calls they name, questions to those that ask them. Returns
+/// what is to be sent back at once; what comes later goes out by `way`.
+pub(super) fn take_in<W, F>(message: Message, peer: &Peer<'_>, way: W) -> Option<Rope>
+where
+    W: FnOnce(Rope) -> F + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
     match message {
-        Message::Result { id, result } => pending.answer(Some(&id), outcome::of_result(result)),
-        Message::Error { id, error } => pending.answer(id.as_ref(), Outcome::Error(error)),
-        Message::Notification { method, params } => match (method.as_str(), params) {
-            ("notifications/progress", Some(params)) => pending.progress(&params),
-            ("notifications/message", Some(params)) if !peer.shared => pending.log(params),
-            _ => {}
-        },
-        Message::Request { id, method, .. } => match peer.era {
-            ServerEra::Legacy => return Some(server_requests::answer(&id, &method)),
+        Message::Result { id, result } => peer.pending.answer(Some(&id), outcome::of_result(result)),
+        Message::Error { id, error } => peer.pending.answer(id.as_ref(), Outcome::Error(error)),
+        Message::Notification { method, params } => peer.notification(method, params),
+        Message::Request { id, method, params } => match peer.era {
+            ServerEra::Legacy => return peer.floor.request(Request { id, method, params }, Origin::Channel, way),
             // 2026-07-28 knows no requests of servers, and a client must not write answers (stdio, sending messages).
             ServerEra::Modern => tracing::debug!("a modern server sent a request, which it must not"),
         },
     }
     None
+}
+
+impl Peer<'_> {
+    fn notification(&self, method: String, params: Option<Json>) {
+        match (method.as_str(), &params) {
+            ("notifications/progress", Some(params)) => self.pending.progress(params),
+            ("notifications/cancelled", Some(params)) => self.floor.withdraw(params),
+            ("notifications/message", Some(line)) => {
+                let given = !self.shared && self.pending.log(line);
+                if !given {
+                    self.floor.notification(method, params);
+                }
+            }
+            _ => self.floor.notification(method, params),
+        }
+    }
 }

@@ -1,11 +1,15 @@
 //! Clients of the servers behind: a call goes out in the server's own words, its answer comes back.
 
+mod beside;
+mod drive;
 mod handshake;
 mod http;
 mod incoming;
+mod listening;
+mod log_level;
 mod outcome;
 mod pending;
-mod server_requests;
+mod questions;
 mod sessions;
 mod stdio;
 mod wire;
@@ -24,9 +28,12 @@ use crate::protocol::{Call, Caller, Method, Outcome, Reply};
 
 use self::handshake::LastSeen;
 use self::http::HttpUpstream;
+use self::listening::Hub;
+use self::questions::Askers;
 use self::stdio::StdioUpstream;
 
 pub use self::stdio::{GuardProgram, guard};
+pub(crate) use self::stdio::{lines, scan};
 
 /// One server behind the proxy. Clones share its sessions.
 #[derive(Clone, Debug)]
@@ -54,6 +61,16 @@ struct Setup {
     jobs: Jobs,
     /// To be set after every handshake.
     last_seen: LastSeen,
+    shared: Shared,
+}
+
+/// What all sessions with one server share. Clones are the same.
+#[derive(Clone, Debug, Default)]
+struct Shared {
+    /// The tools that are known to ask.
+    askers: Askers,
+    /// Those who listen.
+    hub: Hub,
 }
 
 /// How long `server/discover` waits for a server that was never seen.
@@ -71,10 +88,11 @@ impl Upstream {
     /// users of the library, whose own program has no `guard` command.
     pub fn with_guard(config: Arc<ServerConfig>, limits: &Limits, jobs: &Jobs, guard: GuardProgram) -> Self {
         let limits = Arc::new(limits.clone());
-        let setup = Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default() };
+        let setup =
+            Setup { config, limits, jobs: jobs.child(), last_seen: LastSeen::default(), shared: Shared::default() };
         let link = match &setup.config.transport {
             Transport::Stdio { .. } => Link::Stdio(StdioUpstream::new(&setup, guard)),
-            Transport::Http { .. } => Link::Http(HttpUpstream::new(&setup)),
+            Transport::Http { .. } | Transport::Sse { .. } => Link::Http(HttpUpstream::new(&setup)),
         };
         Self(Arc::new(Inner { setup, link }))
     }
@@ -82,6 +100,12 @@ impl Upstream {
     /// The server's name in the config.
     pub fn name(&self) -> &str {
         &self.0.setup.config.name
+    }
+
+    /// Starts or connects to the server for this caller, if that has not been done. Dropping the future leaves that
+    /// going on.
+    pub async fn ready(&self, caller: &Caller) {
+        self.0.prepare(caller).await;
     }
 
     /// Ends all sessions and child processes in good order, within a few seconds. Calls that still run end

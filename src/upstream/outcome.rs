@@ -30,6 +30,12 @@ pub(super) fn never_sent() -> Failure {
     Failure::new(Reason::NotStarted, "the call was cancelled before it was sent", Retry::Yes)
 }
 
+/// The session of a legacy client has ended, and the client must open another one.
+pub(super) fn session_lost(server: &str) -> Failure {
+    let text = format!("the session with the server \"{server}\" has ended; initialize again");
+    Failure::new(Reason::NotStarted, text, Retry::Yes)
+}
+
 /// All sessions are taken.
 pub(super) fn too_many_sessions(server: &str, limit: usize) -> Failure {
     let text =

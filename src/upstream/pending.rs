@@ -165,13 +165,14 @@ impl Pending {
         }
     }
 
-    /// Takes the `params` of a `notifications/message` in: for the only call that runs, since it names none.
-    pub(super) fn log(&self, params: Json) {
+    /// Takes the `params` of a `notifications/message` in: for the only call that runs, since it names none. Whether
+    /// there is one.
+    pub(super) fn log(&self, params: &Json) -> bool {
         let table = self.table();
         let only = table.only_sent().and_then(|id| table.entries.get(&id));
-        if let Some(Entry::Sent(waiter)) = only {
-            waiter.sender.event(Event::Log(params));
-        }
+        let Some(Entry::Sent(waiter)) = only else { return false };
+        waiter.sender.event(Event::Log(params.clone()));
+        true
     }
 
     /// The call whose answer cannot be told, since its id could not be read: the only one that waits, or the
@@ -261,6 +262,12 @@ impl Ticket {
 }
 
 impl Stopping {
+    /// Ends the call without waiting for its answer.
+    pub(super) fn end(self, id: u64, pending: &Pending, outcome: Outcome) {
+        self.sender.done(outcome);
+        pending.abandon(id);
+    }
+
     /// Waits for the answer of a call that was asked to stop, or until nobody waits for it.
     pub(super) async fn finish(mut self, id: u64, pending: &Pending) {
         let answered = tokio::select! {

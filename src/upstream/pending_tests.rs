@@ -116,9 +116,9 @@ async fn progress_reaches_its_call_only_under_our_token_and_before_the_answer() 
 async fn a_log_line_goes_to_the_only_call_that_runs() {
     let pending = Pending::default();
     let (_, mut one) = sent(&pending);
-    pending.log(json(r#"{"level":"info"}"#));
+    pending.log(&json(r#"{"level":"info"}"#));
     let (_, _two) = sent(&pending);
-    pending.log(json(r#"{"level":"debug"}"#));
+    pending.log(&json(r#"{"level":"debug"}"#));
     assert!(matches!(one.next().await, Some(Event::Log(_))));
     pending.answer(Some(&json("1")), outcome("{}"));
     assert!(matches!(one.next().await, Some(Event::Done(_))));

@@ -35,6 +35,15 @@ pub(super) fn request(call: &Call, era: ServerEra, id: u64) -> Rope {
     message::request(&RequestId::from_number(id), call.method.name(), params)
 }
 
+/// The notification of a legacy client, for its server; `None` if it is not for the server: the end of the handshake
+/// was told already, and a cancel names a request by the client's own id.
+pub(super) fn notification(call: &Call) -> Option<Rope> {
+    match call.method.name() {
+        "notifications/initialized" | "notifications/cancelled" => None,
+        name => Some(message::notification(name, params(&call.params, ServerEra::Legacy, None))),
+    }
+}
+
 /// A request of our own.
 pub(super) fn own_request(method: &str, era: ServerEra, id: u64) -> Rope {
     let params = match era {

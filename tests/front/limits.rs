@@ -4,16 +4,6 @@ use raincheck::protocol::Reply;
 
 use crate::support::*;
 
-fn listen(id: &str, filter: &str, tasks: bool) -> (String, String) {
-    let (text, headers) = request(id, "subscriptions/listen", &format!(r#""notifications":{filter},"#), "", "");
-    if tasks {
-        let declared =
-            r#""io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
-        return (text.replace(r#""io.modelcontextprotocol/clientCapabilities":{}"#, declared), headers);
-    }
-    (text, headers)
-}
-
 #[tokio::test]
 async fn a_call_over_the_limit_is_told_so_and_questions_about_tasks_never_are() {
     let mut setup = Setup::new();
@@ -79,79 +69,13 @@ async fn a_connection_over_the_limit_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_acknowledged_with_nothing_and_kept_open() {
-    for filter in [r#"{"toolsListChanged":true}"#, "{}", r#"{"taskIds":["t"]}"#] {
-        let mut setup = Setup::new();
-        setup.listen.keep_alive = Duration::from_millis(10);
-        let mut server = setup.start().await;
-        let mut client = server.connect().await;
-        let (text, headers) = listen(r#""s-1""#, filter, true);
-        client.post(&text, &headers).await;
-        let head = client.head().await;
-        assert_eq!((head.status, head.get("content-type")), (200, Some("text/event-stream")));
-        let expected = serde_json::json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
-            "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": "s-1"}, "notifications": {}}});
-        assert_eq!(client.message().await.unwrap(), expected);
-        for _ in 0..3 {
-            assert_eq!(client.chunk().await.unwrap(), b":\n\n");
-        }
-        assert!(server.is_untouched());
-    }
-}
-
-#[tokio::test]
-async fn a_subscription_over_the_limit_is_told_so_until_another_ends() {
-    let mut setup = Setup::new();
-    setup.limits.streams = 1;
-    let server = setup.start().await;
-    let (mut first, mut second) = (server.connect().await, server.connect().await);
-    let (text, headers) = listen("1", "{}", false);
-    first.post(&text, &headers).await;
-    first.head().await;
-    second.post(&text, &headers).await;
-    let (head, body) = second.response().await;
-    assert_eq!((head.status, code(&body)), (200, -31005));
-    assert!(body.contains("limits.streams"), "{body}");
-    drop(first);
-    let accepted = async {
-        loop {
-            second.post(&text, &headers).await;
-            let head = second.head().await;
-            if head.get("content-type") == Some("text/event-stream") {
-                return;
-            }
-            second.body(&head).await;
-        }
-    };
-    bounded(accepted).await;
-}
-
-#[tokio::test]
-async fn a_subscription_to_tasks_needs_the_extension() {
-    let mut server = Setup::new().start().await;
-    let mut client = server.connect().await;
-    for filter in [r#"{"taskIds":["t"]}"#, r#"{"taskIds":[]}"#] {
-        let (text, headers) = listen("1", filter, false);
-        client.post(&text, &headers).await;
-        let (head, body) = client.response().await;
-        assert_eq!((head.status, code(&body)), (400, -32021));
-        assert!(body.contains(r#""requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#));
-    }
-    let (text, headers) = listen("1", "7", true);
-    client.post(&text, &headers).await;
-    assert_eq!(code(&client.response().await.1), -32602);
-    let (text, headers) = listen("1", "{}", true);
-    client.post(&text, &format!("accept: application/json\r\n{headers}")).await;
-    assert_eq!(client.response().await.0.status, 406);
-    assert!(server.is_untouched());
-}
-
-#[tokio::test]
 async fn a_stop_ends_subscriptions_gracefully_and_lets_calls_end() {
     let mut server = Setup::new().start().await;
     let (mut listener, mut caller, mut idle) = (server.connect().await, server.connect().await, server.connect().await);
     let (text, headers) = listen("5", "{}", false);
     listener.post(&text, &headers).await;
+    let subscribed = server.asked().await;
+    subscribed.sender.event(acknowledged("{}"));
     listener.head().await;
     listener.message().await.unwrap();
     let (text, headers) = call("6", "slow", "");
@@ -165,6 +89,8 @@ async fn a_stop_ends_subscriptions_gracefully_and_lets_calls_end() {
         "_meta": {"io.modelcontextprotocol/subscriptionId": 5}}});
     assert_eq!(listener.message().await.unwrap(), expected);
     assert_eq!(listener.chunk().await, None);
+    let mut sender = subscribed.sender;
+    bounded(sender.abandoned()).await;
     assert_eq!(idle.rest().await, "");
     assert!(!asked.sender.is_cancelled());
     asked.sender.done(result("{}"));

@@ -3,7 +3,10 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "helpers of tests may panic")]
 
 mod http2;
+mod legacy;
 mod limits;
+mod listen;
+mod param_headers;
 mod replies;
 mod requests;
 mod secrets;

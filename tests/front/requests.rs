@@ -121,13 +121,13 @@ async fn a_client_that_asks_nothing_is_let_go() {
 }
 
 #[tokio::test]
-async fn only_post_is_taken_and_other_paths_name_the_endpoints() {
+async fn without_a_session_only_post_is_taken_and_other_paths_name_the_endpoints() {
     let mut setup = Setup::new();
     setup.names = vec!["ann", "bo"];
     let server = setup.start_answering(|_| Reply::ready(result("{}"))).await;
     let mut client = server.connect().await;
     for method in ["GET", "DELETE", "PUT", "PATCH"] {
-        let more = "mcp-session-id: 1\r\naccept: text/event-stream\r\n";
+        let more = "accept: text/event-stream\r\n";
         client.send(format!("{method} /bo/mcp HTTP/1.1\r\nhost: localhost\r\n{more}\r\n")).await;
         let (head, body) = client.response().await;
         assert_eq!((head.status, code(&body)), (405, -32600), "{method}");
@@ -276,21 +276,6 @@ async fn the_header_of_a_gateway_is_believed_from_it_only() {
         client.post(&text, &headers).await;
         assert_eq!(client.response().await.0.status, 401);
     }
-}
-
-#[tokio::test]
-async fn a_legacy_client_gets_an_error_that_says_what_to_do() {
-    let mut server = Setup::new().start().await;
-    let mut client = server.connect().await;
-    let text = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
-    client.post(text, "").await;
-    let (head, body) = client.response().await;
-    assert_eq!((head.status, code(&body)), (400, -32022));
-    assert!(body.contains("2026-07-28") && body.contains("Switch the client"), "{body}");
-    client.post(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, "mcp-protocol-version: 2025-11-25\r\n").await;
-    let (head, body) = client.response().await;
-    assert_eq!((head.status, code(&body)), (400, -32602));
-    assert!(server.is_untouched());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use raincheck::config::{Limits, Listen, OwnerConfig, OwnerSource};
 use raincheck::front::{Front, Mount};
 use raincheck::jobs::Jobs;
-use raincheck::protocol::{Call, Json, Outcome, Reply, ReplySender};
+use raincheck::protocol::{Call, Event, Json, Notification, Outcome, Reply, ReplySender};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -61,6 +61,7 @@ impl Setup {
                 allowed_hosts: Vec::new(),
                 allowed_origins: Vec::new(),
                 keep_alive: Duration::from_secs(15),
+                session_idle: Duration::from_hours(1),
             },
             limits: Limits::default(),
             owner: OwnerConfig {
@@ -260,6 +261,27 @@ pub(crate) fn request(id: &str, method: &str, params: &str, meta: &str, more: &s
     );
     let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{meta}}}}}"#);
     (text, format!("mcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\n{more}"))
+}
+
+/// A `subscriptions/listen` request with this filter, of a client that declares Tasks or does not.
+pub(crate) fn listen(id: &str, filter: &str, tasks: bool) -> (String, String) {
+    let (text, headers) = request(id, "subscriptions/listen", &format!(r#""notifications":{filter},"#), "", "");
+    if tasks {
+        let declared =
+            r#""io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+        return (text.replace(r#""io.modelcontextprotocol/clientCapabilities":{}"#, declared), headers);
+    }
+    (text, headers)
+}
+
+/// What a service says first of a subscription.
+pub(crate) fn acknowledged(honoured: &str) -> Event {
+    notification("subscriptions/acknowledged", &format!(r#"{{"notifications":{honoured}}}"#))
+}
+
+/// A notification of a server.
+pub(crate) fn notification(method: &str, params: &str) -> Event {
+    Event::Notification(Notification { method: format!("notifications/{method}"), params: Some(json(params)) })
 }
 
 pub(crate) fn json(text: &str) -> Json {

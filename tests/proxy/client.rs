@@ -52,6 +52,16 @@ impl Client {
         Self { extensions: "{}", ..self.clone() }
     }
 
+    /// The same, with forms that its user fills in.
+    pub(crate) fn with_forms(&self) -> Self {
+        let extensions = if self.extensions == "{}" {
+            r#"{},"elicitation":{}"#
+        } else {
+            r#"{"io.modelcontextprotocol/tasks":{}},"elicitation":{}"#
+        };
+        Self { extensions, ..self.clone() }
+    }
+
     /// The text of a request; `params` are members with no comma at either end.
     pub(crate) fn text(&self, method: &str, params: &str) -> String {
         let comma = if params.is_empty() { "" } else { "," };

@@ -1,10 +1,12 @@
 //! The whole proxy: the binary, scripted servers behind it, a client that keeps every byte in front.
 //!
-//! Which field case is shown where (`/work/shared/field-cases.md`; kinds A, E, F, G, H, J, O, P, Q and B of issue 2).
+//! Which field case is shown where (`/work/shared/field-cases.md`; kinds A, E, F, G, H, J, O, P, Q and B of issue 2, D, I and K for legacy
+//! clients).
 //! Names without a file are in this folder.
 //!
 //! | case | tests |
 //! |---|---|
+//! | 13, 33, 44, 49 (legacy clients) | `legacy::*`; `front/legacy/*.rs` |
 //! | 1 | `deadlines::a_handle_comes_long_before_any_client_gives_up` |
 //! | 3 | `deadlines::calls_that_are_given_up_hold_nothing_and_delay_nobody` |
 //! | 5 | `deadlines::a_server_that_never_answers_is_given_up_at_the_limit` |
@@ -34,6 +36,7 @@
 //! | 82 | `flat::*`; `front/replies.rs`: `a_client_that_does_not_read_…` |
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
+mod asking;
 mod bytes;
 mod client;
 mod clients;
@@ -45,6 +48,7 @@ mod http_server;
 mod ids;
 mod kill;
 mod large;
+mod legacy;
 mod life;
 mod noise;
 mod owners;

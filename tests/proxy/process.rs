@@ -40,6 +40,12 @@ impl Ground {
         Self::written(&format!("{rest}\n[[server]]\nname = \"behind\"\n{}{more}", upstream.config()), store)
     }
 
+    /// In front of the demo server.
+    pub(crate) fn demo(rest: &str) -> Self {
+        let server = "[[server]]\nname = \"behind\"\ncommand = [\"@self\", \"demo-server\"]";
+        Self::written(&format!("{rest}\n{server}"), "durability = \"process\"\nmin_free = 1")
+    }
+
     /// With the store as users have it by default.
     pub(crate) fn durable(upstream: &Upstream, rest: &str) -> Self {
         Self::written(&format!("{rest}\n[[server]]\nname = \"behind\"\n{}", upstream.config()), "min_free = 1")

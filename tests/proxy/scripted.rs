@@ -83,6 +83,11 @@ fn take(text: String, control: &str, ledger: &str) {
             std::thread::spawn(move || hand_over(&text, &control));
         }
         Some("tools/list") => answer(id, r#"{"tools":[]}"#),
+        // The answer to a question that a test asked.
+        None if id.starts_with("\"q") => {
+            let control = control.to_owned();
+            std::thread::spawn(move || hand_over(&text, &control));
+        }
         _ => {}
     }
 }

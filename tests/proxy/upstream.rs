@@ -100,6 +100,13 @@ impl Upstream {
                     cancelled.send_modify(|count| *count += 1);
                     return wire.status("202 Accepted").await;
                 }
+                let is_answer =
+                    seen.body["method"].is_null() && seen.body["id"].as_str().is_some_and(|id| id.starts_with('q'));
+                if is_answer {
+                    let way = Way::Http { wire: None, is_stream: false, back: None };
+                    let _ = sender.send(Run { request: seen.text, authorization: None, way });
+                    return wire.status("202 Accepted").await;
+                }
                 if !seen.is("tools/call") {
                     let list = seen.result(&json!({ "tools": [] }));
                     return wire.json(&list).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use raincheck::config::{ForwardCancel, Limits, ServerConfig, Transport, UpstreamEra};
+use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, Transport, UpstreamEra};
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{
     Call, Caller, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal, Reply, RpcError,
@@ -39,6 +39,9 @@ pub(crate) fn config(server: &Server) -> ServerConfig {
             forward: vec![HeaderName::from_static("authorization")],
         },
         share: false,
+        sessions: SessionCount::Auto,
+        serial: false,
+        offer: Vec::new(),
         cancel: ForwardCancel::Forward,
         cancel_grace: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(5),

@@ -2,10 +2,12 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
 
 mod answers;
+mod asks;
 mod client;
 mod eras;
 #[path = "../support/http_server.rs"]
 mod http_server;
 mod sessions;
+mod sse;
 mod stopping;
 mod streams;

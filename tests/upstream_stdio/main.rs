@@ -1,8 +1,11 @@
 //! The stdio upstream with real child processes.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
+mod asks;
+mod clients;
 mod faults;
 mod life;
+mod listening;
 mod scripted;
 mod traffic;
 
@@ -11,9 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use raincheck::config::{ForwardCancel, Limits, ServerConfig, Transport, UpstreamEra};
+use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, Transport, UpstreamEra};
 use raincheck::jobs::Jobs;
-use raincheck::protocol::{Call, Caller, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal, Reply};
+use raincheck::protocol::{
+    Abilities, Ask, Call, Caller, ClientSession, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal,
+    Reply, TaskSupport,
+};
 use raincheck::upstream::{GuardProgram, Upstream};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -43,6 +49,9 @@ fn config(script: &str, dir: &TempDir) -> ServerConfig {
             hide: Vec::new(),
         },
         share: false,
+        sessions: SessionCount::Auto,
+        serial: false,
+        offer: Vec::new(),
         cancel: ForwardCancel::Forward,
         cancel_grace: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(20),
@@ -82,6 +91,14 @@ impl Bench {
         futures_util::FutureExt::now_or_never(upstream.call(call)).unwrap().unwrap()
     }
 
+    /// Sends a request of somebody's client that can be asked this.
+    fn ask_as(&self, caller: Caller, method: Method, params: Value) -> Reply {
+        let params = Params::read(&method, Some(Json::from_value(&params))).unwrap();
+        let call = Call { method, params, caller, arrived: tokio::time::Instant::now() };
+        let mut upstream = self.upstream.clone();
+        futures_util::FutureExt::now_or_never(upstream.call(call)).unwrap().unwrap()
+    }
+
     /// How often each word stands in the ledger.
     fn ledger(&self, word: &str) -> usize {
         let text = std::fs::read_to_string(self.dir.path().join("ledger")).unwrap_or_default();
@@ -96,6 +113,29 @@ impl Bench {
             }
         };
         tokio::time::timeout(PATIENCE, looked).await.unwrap_or_else(|_| panic!("never noted: {word}"));
+    }
+}
+
+fn caller(who: &str, session: ClientSession, abilities: &Value) -> Caller {
+    Caller {
+        principal: Principal::Named(who.into()),
+        session,
+        abilities: Abilities::of(Json::from_value(abilities)),
+        tasks: TaskSupport::Undeclared,
+        progress_token: None,
+        credentials: Credentials::default(),
+    }
+}
+
+/// The next event.
+async fn next(reply: &mut Reply) -> Event {
+    tokio::time::timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap()
+}
+
+async fn asked(reply: &mut Reply) -> Ask {
+    match next(reply).await {
+        Event::Ask(ask) => ask,
+        other => panic!("{other:?}"),
     }
 }
 

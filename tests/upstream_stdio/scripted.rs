@@ -19,6 +19,9 @@ struct Server {
     handshakes: u64,
     calls: u64,
     held: Vec<(Value, Value)>,
+    /// The parameters of `initialize`, and the notifications since.
+    opening: Value,
+    told: Vec<Value>,
     input: std::io::Lines<std::io::StdinLock<'static>>,
 }
 
@@ -36,7 +39,17 @@ fn server() {
     // The harness has begun a line.
     println!();
     let input = std::io::stdin().lock().lines();
-    Server { script, initialized: false, handshakes: 0, calls: 0, held: Vec::new(), input }.run();
+    Server {
+        script,
+        initialized: false,
+        handshakes: 0,
+        calls: 0,
+        held: Vec::new(),
+        opening: Value::Null,
+        told: Vec::new(),
+        input,
+    }
+    .run();
 }
 
 impl Script {
@@ -127,14 +140,29 @@ impl Server {
             "initialize" if self.script.has("mute") => {}
             "initialize" => {
                 self.handshakes += 1;
+                self.opening = message["params"].clone();
                 let version = self.script.0.get("version").map_or("2025-11-25", String::as_str);
                 let result = json!({
                     "protocolVersion": version, "capabilities": { "tools": {}, "tasks": {} },
                     "serverInfo": { "name": "scripted", "version": "1" },
                 });
+                let full = json!({
+                    "protocolVersion": version, "serverInfo": { "name": "scripted", "version": "1" },
+                    "capabilities": {
+                        "logging": {}, "tools": { "listChanged": true }, "prompts": {},
+                        "resources": { "subscribe": true, "listChanged": true },
+                    },
+                    "zzz": 1.0,
+                });
+                let result = if self.script.has("full") { full } else { result };
                 self.answer(&id, &result);
             }
-            "notifications/initialized" => self.initialized = true,
+            "notifications/initialized" => {
+                self.initialized = true;
+                if self.script.has("asks-at-start") {
+                    line(&json!({ "jsonrpc": "2.0", "id": "start", "method": "roots/list" }).to_string());
+                }
+            }
             "notifications/cancelled" => {
                 note("cancelled");
                 if self.script.has("dies-of-cancel") {
@@ -146,8 +174,23 @@ impl Server {
                 &json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} }, "resultType": "complete" }),
             ),
             "server/discover" if self.script.has("silent-to-discover") => {}
+            "test/say" => {
+                let mut said = message["params"].clone();
+                said["params"].as_object_mut().unwrap().remove("_meta");
+                line(&said.to_string());
+                self.answer(&id, &json!({}));
+            }
+            "resources/subscribe" | "resources/unsubscribe" | "logging/setLevel" | "completion/complete" => {
+                note(message["method"].as_str().unwrap());
+                self.told.push(message.clone());
+                self.answer(&id, &json!({ "asked": message["params"] }));
+            }
             "tools/call" if self.initialized || self.script.has("modern") => self.call(&id, &message["params"]),
-            _ if id.is_null() => {}
+            _ if id.is_null() => self.told.push(message.clone()),
+            "" => {
+                note("answered");
+                self.told.push(message.clone());
+            }
             _ => Self::refuse(&id, -32601),
         }
     }
@@ -190,6 +233,21 @@ impl Server {
                 exit(3);
             }
             "ask" => self.ask(id),
+            // Asks what the arguments say, and answers with what it was told.
+            "question" => {
+                let answer = self.question(&arguments);
+                self.answer(id, &answer);
+            }
+            // Asks, and does not wait.
+            "only-ask" => {
+                line(&arguments.to_string());
+                self.held.push((id.clone(), json!({})));
+            }
+            "opening" => self.answer(id, &json!({ "opening": self.opening, "told": self.told })),
+            "say" => {
+                line(&arguments.to_string());
+                self.answer(id, &json!({}));
+            }
             "big" => {
                 let text = "x".repeat(arguments["bytes"].as_u64().unwrap().try_into().unwrap());
                 self.answer(id, &json!({ "text": text }));
@@ -214,6 +272,17 @@ impl Server {
                 std::thread::park();
             },
             other => panic!("{other}"),
+        }
+    }
+
+    fn question(&mut self, request: &Value) -> Value {
+        line(&request.to_string());
+        loop {
+            let message: Value = serde_json::from_str(&self.input.next().unwrap().unwrap()).unwrap();
+            if message["method"].is_null() && message["id"] == request["id"] {
+                return json!({ "answer": message });
+            }
+            self.take_in(&message);
         }
     }
 

@@ -125,6 +125,19 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
+#[test]
+fn a_tool_with_an_invalid_header_declaration_is_left_out() {
+    let bad = r#"{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}"#;
+    let good = r#"{"name":"good", "inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}}"#;
+    let shown = |list: &str| {
+        let from = Json::parse(bytes::Bytes::from(format!(r#"{{"tools":[{list}]}}"#))).unwrap();
+        text(tools(&from).unwrap())
+    };
+    assert!(shown(good).ends_with(&format!(r#""tools":[{good}]}}"#)));
+    assert!(shown(&format!("{bad},{good}")).contains(r#""tools":[{"name":"good""#));
+    assert!(shown(bad).ends_with(r#""tools":[]}"#));
+}
+
 proptest! {
     #[test]
     fn whatever_a_server_sends_keeps_its_other_members(value in any_value()) {

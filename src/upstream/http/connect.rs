@@ -1,5 +1,6 @@
 //! Getting to know a server over HTTP: which kind of revision it speaks, and the handshake of the legacy ones.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,13 +16,14 @@ use super::failures;
 use super::ids::{self, Named};
 use super::listen;
 use super::session::{HttpSession, OwnHeaders, Parts};
-use crate::config::UpstreamEra;
-use crate::jobs::Jobs;
+use super::sse::{self, Found};
+use crate::config::{Transport, UpstreamEra};
 use crate::protocol::headers::SESSION_ID;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope};
-use crate::upstream::handshake::{self, LastSeen, ServerInfo};
-use crate::upstream::sessions::{Connect, Distinction};
+use crate::upstream::handshake::{self, ServerInfo};
+use crate::upstream::questions::Floor;
+use crate::upstream::sessions::{Connect, Distinction, Opening};
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome};
 
@@ -36,10 +38,12 @@ struct Inner {
     limits: ReadLimits,
     patience: Duration,
     tried: UpstreamEra,
-    share: bool,
+    setup: Setup,
     known: Mutex<Option<ServerEra>>,
-    last_seen: LastSeen,
-    jobs: Jobs,
+    /// It speaks HTTP+SSE of 2024-11-05.
+    sse: AtomicBool,
+    /// The config says so.
+    sse_only: bool,
 }
 
 /// How `server/discover` was taken.
@@ -69,16 +73,17 @@ impl HttpConnect {
     pub(super) fn new(setup: &Setup, endpoint: Arc<Endpoint>) -> Self {
         let config = &setup.config;
         let known = (config.era == UpstreamEra::Modern).then_some(ServerEra::Modern);
+        let sse_only = matches!(config.transport, Transport::Sse { .. });
         Self(Arc::new(Inner {
             server: config.name.clone(),
             endpoint,
             limits: ReadLimits { message: setup.limits.message, depth: setup.limits.depth },
             patience: config.connect_timeout,
             tried: config.era,
-            share: config.share,
+            setup: setup.clone(),
             known: Mutex::new(known),
-            last_seen: setup.last_seen.clone(),
-            jobs: setup.jobs.clone(),
+            sse: AtomicBool::new(sse_only),
+            sse_only,
         }))
     }
 
@@ -104,11 +109,21 @@ impl HttpConnect {
         }
     }
 
+    /// Whether the server speaks HTTP+SSE.
+    pub(super) fn is_sse(&self) -> bool {
+        self.0.sse.load(Ordering::Acquire)
+    }
+
+    /// The server has no event stream any more. What the config says stands.
+    pub(super) fn forget_sse(&self) {
+        self.0.sse.store(self.0.sse_only, Ordering::Release);
+    }
+
     /// Asks a modern server what it is, for those who ask us.
     pub(super) async fn discover(&self, caller: &Caller) {
         let forwarded = self.0.endpoint.forwarded(&caller.credentials);
         if let Probe::Modern(info) = self.probe(&forwarded, self.0.patience).await {
-            self.0.last_seen.set(*info);
+            self.0.setup.last_seen.set(*info);
         }
     }
 
@@ -116,8 +131,8 @@ impl HttpConnect {
         *self.0.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(era);
     }
 
-    async fn open(&self, caller: &Caller) -> Result<HttpSession, Failure> {
-        let forwarded = self.0.endpoint.forwarded(&caller.credentials);
+    async fn open(&self, opening: &Opening) -> Result<HttpSession, Failure> {
+        let forwarded = self.0.endpoint.forwarded(&opening.caller.credentials);
         if self.0.tried == UpstreamEra::Auto && self.known().is_none() {
             match self.probe(&forwarded, PROBE).await {
                 Probe::Modern(info) => return Err(self.modern(*info)),
@@ -126,15 +141,23 @@ impl HttpConnect {
             }
         }
         let mut accept = JSON_FIRST;
-        let mut shaken = self.initialize(&forwarded, accept.clone()).await;
+        let mut shaken = self.initialize(&forwarded, accept.clone(), opening).await;
         if matches!(&shaken, Err(Refused::By(refusal)) if refusal.status == StatusCode::NOT_ACCEPTABLE) {
             accept = EVENTS_FIRST;
-            shaken = self.initialize(&forwarded, accept.clone()).await;
+            shaken = self.initialize(&forwarded, accept.clone(), opening).await;
         }
         let shaken = match shaken {
             Ok(shaken) => shaken,
             Err(Refused::Unreachable(failure) | Refused::NoAnswer(failure)) => return Err(failure),
-            Err(Refused::By(refusal)) => self.refused(refusal)?,
+            Err(Refused::By(refusal)) => {
+                if may_be_sse(&refusal)
+                    && let Found::Stream(..) =
+                        sse::look(&self.0.server, &self.0.endpoint, &forwarded, self.0.limits).await
+                {
+                    return Err(self.found_sse());
+                }
+                self.refused(refusal)?
+            }
         };
         if let Outcome::Error(error) = &shaken.outcome
             && may_be_modern(error.code())
@@ -146,28 +169,38 @@ impl HttpConnect {
             .map_err(|error| outcome::not_started(&self.0.server, &error.to_string()))?;
         let version = HeaderValue::from_str(&info.protocol_version)
             .map_err(|_| outcome::not_started(&self.0.server, "its revision is no header value"))?;
+        let shared = self.0.setup.config.share && opening.attached().is_none();
         let session = HttpSession::new(Parts {
             endpoint: Arc::clone(&self.0.endpoint),
             limits: self.0.limits,
             id: shaken.headers.get(SESSION_ID).cloned(),
             version,
             accept,
-            forwarded: if self.0.share { OwnHeaders::None } else { OwnHeaders::Newest(Mutex::new(forwarded.clone())) },
-            jobs: self.0.jobs.clone(),
+            forwarded: if shared { OwnHeaders::None } else { OwnHeaders::Newest(Mutex::new(forwarded.clone())) },
+            floor: Floor::new(&self.0.setup, opening.hearer.clone()),
+            jobs: self.0.setup.jobs.clone(),
         });
+        session.floor().opened(&info);
         // Nothing else may be sent before this is acknowledged: servers refuse or crash (field case 15).
         session.tell(&forwarded, handshake::initialized()).await;
         self.is(ServerEra::Legacy);
-        self.0.last_seen.set(info);
-        self.0.jobs.spawn("listen stream", listen::listen(session.clone()));
+        self.0.setup.last_seen.set(info);
+        self.0.setup.jobs.spawn("listen stream", listen::listen(session.clone()));
         Ok(session)
     }
 
     /// Notes that the server is modern. The failure is for callers who asked for a session; they look again.
     fn modern(&self, info: ServerInfo) -> Failure {
-        self.0.last_seen.set(info);
+        self.0.setup.last_seen.set(info);
         self.is(ServerEra::Modern);
         outcome::not_started(&self.0.server, "it speaks 2026-07-28, which has no sessions")
+    }
+
+    /// Notes that the server speaks HTTP+SSE. The failure is for callers who asked for a session; they look again.
+    fn found_sse(&self) -> Failure {
+        tracing::info!(server = %self.0.server, "the server speaks HTTP+SSE of 2024-11-05");
+        self.0.sse.store(true, Ordering::Release);
+        outcome::not_started(&self.0.server, "it speaks HTTP+SSE of 2024-11-05")
     }
 
     /// A refusal of the handshake, with the error in its body if there is one.
@@ -182,8 +215,14 @@ impl HttpConnect {
         }
     }
 
-    async fn initialize(&self, forwarded: &HeaderMap, accept: HeaderValue) -> Result<Shaken, Refused> {
-        self.ask(forwarded, accept, HeaderMap::new(), handshake::initialize(HANDSHAKE_ID)).await
+    async fn initialize(
+        &self,
+        forwarded: &HeaderMap,
+        accept: HeaderValue,
+        opening: &Opening,
+    ) -> Result<Shaken, Refused> {
+        let request = handshake::initialize(HANDSHAKE_ID, opening, &self.0.setup.config.offer);
+        self.ask(forwarded, accept, HeaderMap::new(), request).await
     }
 
     async fn probe(&self, forwarded: &HeaderMap, patience: Duration) -> Probe {
@@ -276,8 +315,8 @@ enum Refused {
 impl Connect for HttpConnect {
     type Session = HttpSession;
 
-    async fn connect(&self, caller: &Caller) -> Result<HttpSession, Failure> {
-        let opened = tokio::time::timeout(self.0.patience, self.open(caller)).await;
+    async fn connect(&self, opening: &Opening) -> Result<HttpSession, Failure> {
+        let opened = tokio::time::timeout(self.0.patience, self.open(opening)).await;
         let late = || outcome::not_started(&self.0.server, "it did not shake hands within connect_timeout");
         opened.unwrap_or_else(|_| Err(late()))
     }
@@ -322,6 +361,15 @@ fn may_be_modern(code: i64) -> bool {
             | code::METHOD_NOT_FOUND
             | code::INVALID_PARAMS
     )
+}
+
+/// Whether a refusal of `initialize` may be that of a server which takes messages at another address.
+fn may_be_sse(refusal: &Refusal) -> bool {
+    let no_such_thing = matches!(refusal.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
+    match &refusal.error {
+        None => refusal.is_about_the_request(),
+        Some((_, error)) => no_such_thing && !may_be_modern(error.code()),
+    }
 }
 
 /// Whether a status is about the caller, and says nothing of the server's revision.

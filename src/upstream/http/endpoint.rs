@@ -115,6 +115,11 @@ impl Endpoint {
         }
     }
 
+    /// Sends a request to wherever it is addressed. No redirect is followed.
+    pub(super) async fn send_once(&self, request: Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
+        self.client.send(request).await
+    }
+
     /// Whether the response says that the server is elsewhere in the same origin.
     fn moved(&self, response: &Response<Incoming>) -> bool {
         if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
@@ -132,7 +137,8 @@ impl Endpoint {
         true
     }
 
-    fn uri(&self) -> Uri {
+    /// Where the server is, as far as that is known.
+    pub(super) fn uri(&self) -> Uri {
         self.uri.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -182,12 +188,19 @@ impl Endpoint {
     }
 }
 
-/// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata).
+/// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata). Those that mirror arguments
+/// are passed on as they came: whoever let the call in has compared them with the body.
 pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
     mirror_method(map, &call.method);
     let named = matches!(call.method, Method::CallTool | Method::GetPrompt | Method::ReadResource);
     if let Some(name) = call.params.name().filter(|_| named) {
         map.insert(headers::NAME, headers::encode(name));
+    }
+    if call.method == Method::CallTool {
+        let given = call.caller.credentials.headers().iter();
+        for (name, value) in given.filter(|(name, _)| name.as_str().starts_with(headers::PARAM_PREFIX)) {
+            map.append(name, value.clone());
+        }
     }
 }
 
@@ -199,7 +212,7 @@ pub(super) fn mirror_method(map: &mut HeaderMap, method: &Method) {
 
 fn may_be_forwarded(name: &HeaderName) -> bool {
     let name = name.as_str();
-    !NEVER_FORWARDED.contains(&name) && !name.starts_with("proxy-")
+    !NEVER_FORWARDED.contains(&name) && !name.starts_with("proxy-") && !name.starts_with(headers::PARAM_PREFIX)
 }
 
 /// User and password of an address, as a header.
@@ -288,6 +301,27 @@ mod tests {
                 ("x-fixed", "1"),
             ]
         );
+    }
+
+    #[test]
+    fn a_call_of_a_tool_is_mirrored_with_the_headers_of_its_arguments() {
+        let mirrored = |method: Method| {
+            let mut given = HeaderMap::new();
+            given.insert("mcp-param-region", HeaderValue::from_static("eu"));
+            given.insert("x-other", HeaderValue::from_static("1"));
+            let raw = crate::protocol::Json::parse(bytes::Bytes::from_static(br#"{"name":"query"}"#)).unwrap();
+            let params = crate::protocol::Params::read(&method, Some(raw)).unwrap();
+            let principal = crate::protocol::Principal::Local;
+            let caller = crate::protocol::Caller::of_modern(&params, principal, Credentials::new(given));
+            let call = Call { method, params, caller, arrived: tokio::time::Instant::now() };
+            let mut headers = HeaderMap::new();
+            mirror(&mut headers, &call);
+            let mut names: Vec<_> = headers.keys().map(|name| name.as_str().to_owned()).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(mirrored(Method::CallTool), ["mcp-method", "mcp-name", "mcp-param-region", "mcp-protocol-version"]);
+        assert_eq!(mirrored(Method::GetPrompt), ["mcp-method", "mcp-name", "mcp-protocol-version"]);
     }
 
     #[test]

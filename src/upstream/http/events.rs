@@ -17,6 +17,8 @@ pub(super) struct EventStream {
     parser: SseParser,
     /// When an event without its end is looked at: servers exist that never send the blank line.
     look: Look,
+    /// The type of the event that came out last.
+    name: Option<Box<str>>,
 }
 
 /// What comes next on an event stream.
@@ -62,7 +64,7 @@ const QUIET: Duration = Duration::from_secs(2);
 impl EventStream {
     /// The events in `body`, each of at most `limit` bytes.
     pub(super) fn new(body: Incoming, limit: usize) -> Self {
-        Self { body: Body::Open(body), parser: SseParser::new(limit), look: Look::Later }
+        Self { body: Body::Open(body), parser: SseParser::new(limit), look: Look::Later, name: None }
     }
 
     /// What comes next. Events without data are passed over: they carry an id or a `retry` only. Cancel safe.
@@ -70,7 +72,10 @@ impl EventStream {
         loop {
             match self.parser.next_event() {
                 Ok(Some(event)) if event.data.is_empty() => continue,
-                Ok(Some(event)) => return Item::Event(event.data),
+                Ok(Some(event)) => {
+                    self.name = event.name;
+                    return Item::Event(event.data);
+                }
                 Ok(None) => {}
                 Err(error) => self.body = Body::Over(End::TooLarge(error.limit)),
             }
@@ -107,6 +112,11 @@ impl EventStream {
                 return Item::Unfinished(data);
             }
         }
+    }
+
+    /// The type of the last whole event, if it named one.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// The id of the last whole event that had one.

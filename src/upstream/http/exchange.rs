@@ -19,6 +19,7 @@ use super::session::HttpSession;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Call, Event, Failure, Json, Message, Method, Outcome, Progress, Reply, Rope};
 use crate::upstream::outcome;
+use crate::upstream::questions::{Origin, Request};
 
 /// One request, until it has its outcome.
 pub(super) struct Exchange<'a> {
@@ -66,7 +67,7 @@ enum State {
     /// To be sent.
     New(Rope),
     /// The response is an event stream.
-    Reading(Box<EventStream>, Origin),
+    Reading(Box<EventStream>, Stream),
     /// The stream ended without an answer.
     Broken(String),
     /// The outcome is in `ready`, or was taken.
@@ -75,7 +76,7 @@ enum State {
 
 /// Which stream is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum Stream {
     /// The response to the request itself: only one answer can come on it.
     Own,
     /// A resumed one, on which some servers replay what belongs to other streams.
@@ -148,7 +149,7 @@ impl<'a> Exchange<'a> {
         match Answer::read(response, self.limits()).await {
             Ok(Answer::Events(stream)) => {
                 self.worked();
-                self.state = State::Reading(stream, Origin::Own);
+                self.state = State::Reading(stream, Stream::Own);
             }
             Ok(Answer::Messages(messages)) => {
                 self.worked();
@@ -193,7 +194,7 @@ impl<'a> Exchange<'a> {
     /// Takes the messages of a body in: there is one answer, or there will be none.
     async fn body(&mut self, messages: Vec<Result<Message, MessageError>>) {
         for message in messages {
-            self.message(message, Origin::Own).await;
+            self.message(message, Stream::Own).await;
         }
         if !self.has_ended() {
             let text = "the server answered with JSON that is no answer to the request";
@@ -201,7 +202,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    async fn read(&mut self, mut stream: Box<EventStream>, origin: Origin) {
+    async fn read(&mut self, mut stream: Box<EventStream>, origin: Stream) {
         let item = tokio::select! {
             item = stream.next() => item,
             Some(event @ Event::Progress(_)) = next_of(&mut self.elsewhere) => {
@@ -237,7 +238,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    async fn event(&mut self, data: Bytes, origin: Origin) {
+    async fn event(&mut self, data: Bytes, origin: Stream) {
         match answer::messages(&data, self.limits().depth) {
             Ok(messages) => {
                 for message in messages {
@@ -249,7 +250,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// An event whose end does not come is taken if it is a whole answer to this request.
-    async fn unfinished(&mut self, data: Bytes, origin: Origin) {
+    async fn unfinished(&mut self, data: Bytes, origin: Stream) {
         let Ok(messages) = answer::messages(&data, self.limits().depth) else { return };
         for message in messages {
             if let Ok(Message::Result { .. } | Message::Error { .. }) = message {
@@ -258,26 +259,18 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    async fn message(&mut self, message: Result<Message, MessageError>, origin: Origin) {
+    async fn message(&mut self, message: Result<Message, MessageError>, origin: Stream) {
         if self.has_ended() {
             return;
         }
         match message {
             Ok(Message::Result { id, result }) => self.answer(Some(&id), origin, || outcome::of_result(result)),
             Ok(Message::Error { id, error }) => self.answer(id.as_ref(), origin, || Outcome::Error(error)),
-            Ok(Message::Notification { method, params: Some(params) }) => match method.as_str() {
-                "notifications/progress" => {
-                    let ours = params.member("progressToken").as_ref().and_then(ids::token) == Some(self.id);
-                    if let Some(progress) = Progress::read(&params).filter(|_| ours) {
-                        self.ready.push_back(Step::Event(Event::Progress(progress)));
-                    }
+            Ok(Message::Notification { method, params }) => self.notification(method, params),
+            Ok(Message::Request { id, method, params }) => match &self.link {
+                Link::Session(session) => {
+                    session.asked(self.forwarded, Request { id, method, params }, Origin::Call(self.id)).await;
                 }
-                "notifications/message" => self.ready.push_back(Step::Event(Event::Log(params))),
-                _ => {}
-            },
-            Ok(Message::Notification { .. }) => {}
-            Ok(Message::Request { id, method, .. }) => match &self.link {
-                Link::Session(session) => session.answer(self.forwarded, &id, &method).await,
                 Link::Modern(_) => {
                     tracing::debug!(server = self.server, "a modern server sent a request, which it must not");
                 }
@@ -293,11 +286,27 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    fn answer(&mut self, id: Option<&Json>, origin: Origin, outcome: impl FnOnce() -> Outcome) {
+    fn notification(&mut self, method: String, params: Option<Json>) {
+        match (method.as_str(), params) {
+            ("notifications/progress", Some(params)) => {
+                let ours = params.member("progressToken").as_ref().and_then(ids::token) == Some(self.id);
+                if let Some(progress) = Progress::read(&params).filter(|_| ours) {
+                    self.ready.push_back(Step::Event(Event::Progress(progress)));
+                }
+            }
+            ("notifications/message", Some(params)) => self.ready.push_back(Step::Event(Event::Log(params))),
+            (_, params) => match &self.link {
+                Link::Session(session) => session.said(method, params),
+                Link::Modern(_) => {}
+            },
+        }
+    }
+
+    fn answer(&mut self, id: Option<&Json>, origin: Stream, outcome: impl FnOnce() -> Outcome) {
         match ids::named(id, self.id) {
             Named::Ours => {}
             // Each POST is an exchange of its own, so nobody else can be meant.
-            Named::Nobody if origin == Origin::Own => {
+            Named::Nobody if origin == Stream::Own => {
                 tracing::debug!(server = self.server, "an answer without a usable id was taken for its request");
             }
             Named::Nobody | Named::Other => {
@@ -341,7 +350,7 @@ impl<'a> Exchange<'a> {
                 self.resume.failures = 0;
             }
             let stream = EventStream::new(response.into_body(), self.limits().message);
-            self.state = State::Reading(Box::new(stream), Origin::Resumed);
+            self.state = State::Reading(Box::new(stream), Stream::Resumed);
         } else if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             let asked = answer::retry_after(response.headers());
             self.resume.retry = asked.or(self.resume.retry);

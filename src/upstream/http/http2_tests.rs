@@ -15,6 +15,7 @@ use super::client::HttpClient;
 use super::*;
 use crate::config::{ForwardCancel, Limits, ServerConfig, UpstreamEra};
 use crate::protocol::{Credentials, Event, Failure, Json, Method, Params, Principal, Reason};
+use crate::upstream::Shared;
 use crate::upstream::handshake::LastSeen;
 
 /// No wait is longer.
@@ -44,6 +45,9 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
         name: "h2".to_owned(),
         transport: transport.clone(),
         share: false,
+        sessions: crate::config::SessionCount::Auto,
+        serial: false,
+        offer: Vec::new(),
         cancel: ForwardCancel::Forward,
         cancel_grace: PATIENCE,
         connect_timeout: PATIENCE,
@@ -52,7 +56,8 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
         era: UpstreamEra::Legacy,
     };
     let limits = Arc::new(Limits::default());
-    let setup = Setup { config: Arc::new(config), limits, jobs: Jobs::new(), last_seen: LastSeen::default() };
+    let (config, last_seen, shared) = (Arc::new(config), LastSeen::default(), Shared::default());
+    let setup = Setup { config, limits, jobs: Jobs::new(), last_seen, shared };
     let Transport::Http { url, headers, forward } = transport else { unreachable!() };
     let endpoint = Endpoint::new(&url, &headers, &forward, PATIENCE).unwrap();
     let endpoint = endpoint.with_client(HttpClient::http2_only(PATIENCE));

@@ -13,6 +13,7 @@ use super::answer::{self, Media};
 use super::events::{EventStream, Item};
 use super::session::HttpSession;
 use crate::protocol::Message;
+use crate::upstream::questions::{Origin, Request};
 
 /// A stream that stood this long was a good one.
 const GOOD: Duration = Duration::from_secs(10);
@@ -102,11 +103,13 @@ async fn event(session: &HttpSession, data: &Bytes) {
     let Ok(messages) = answer::messages(data, session.limits().depth) else { return };
     for message in messages {
         match message {
-            Ok(Message::Request { id, method, .. }) => session.answer(&session.forwarded(), &id, &method).await,
-            Ok(Message::Notification { method, params: Some(params) }) if method == "notifications/progress" => {
-                session.progress(&params);
+            Ok(Message::Request { id, method, params }) => {
+                session.asked(&session.forwarded(), Request { id, method, params }, Origin::Session).await;
             }
-            Ok(Message::Notification { .. }) => {}
+            Ok(Message::Notification { method, params }) => match (method.as_str(), &params) {
+                ("notifications/progress", Some(params)) => session.progress(params),
+                _ => session.said(method, params),
+            },
             Ok(Message::Result { .. } | Message::Error { .. }) => {
                 tracing::debug!("an answer on the listen stream was passed over");
             }

@@ -9,8 +9,10 @@ mod exchange;
 mod failures;
 mod ids;
 mod listen;
+mod own;
 mod run;
 mod session;
+mod sse;
 
 use std::sync::Arc;
 
@@ -37,7 +39,7 @@ impl HttpUpstream {
     pub(super) fn new(setup: &Setup) -> Self {
         let closing = CancellationToken::new();
         let runner = match &setup.config.transport {
-            Transport::Http { url, headers, forward } => {
+            Transport::Http { url, headers, forward } | Transport::Sse { url, headers, forward } => {
                 Endpoint::new(url, headers, forward, setup.config.connect_timeout)
             }
             Transport::Stdio { .. } => Err(EndpointError::Scheme("stdio".to_owned())),

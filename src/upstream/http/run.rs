@@ -12,12 +12,17 @@ use tokio_util::sync::CancellationToken;
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
-use super::session::{Health, HttpSession, InFlight, Trust};
+use super::own::Health;
+use super::session::{HttpSession, InFlight, Trust};
+use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
-use crate::protocol::{Call, Caller, Failure, Method, Outcome, ReplySender};
-use crate::upstream::sessions::Sessions;
+use crate::protocol::{Call, Caller, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::upstream::beside::{self, Seen};
+use crate::upstream::listening::Hub;
+use crate::upstream::questions::Fate;
+use crate::upstream::sessions::{Lease, Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
-use crate::upstream::{Setup, outcome};
+use crate::upstream::{Setup, log_level, outcome};
 
 /// Runs calls. Clones share sessions.
 #[derive(Clone, Debug)]
@@ -31,6 +36,9 @@ struct Inner {
     cancel_grace: Duration,
     connect: HttpConnect,
     sessions: Sessions<HttpConnect>,
+    hub: Hub,
+    /// For a server that turns out to speak nothing newer.
+    sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.
@@ -94,11 +102,13 @@ impl Runner {
         let config = &setup.config;
         Self(Arc::new(Inner {
             server: config.name.clone(),
-            endpoint,
             forward_cancel: config.cancel,
             cancel_grace: config.cancel_grace,
             sessions: Sessions::new(Arc::clone(config), connect.clone(), setup.jobs.clone()),
+            sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
+            endpoint,
             connect,
+            hub: setup.shared.hub.clone(),
             next_id: AtomicU64::new(1),
             stopping: Arc::new(Semaphore::new(STOPPING)),
             closing,
@@ -109,26 +119,53 @@ impl Runner {
     pub(super) async fn prepare(&self, caller: &Caller) {
         if self.is_modern() {
             self.0.connect.discover(caller).await;
-        } else {
-            drop(self.0.sessions.get(caller).await);
+        } else if !self.0.connect.is_sse() {
+            drop(self.0.sessions.get(caller, Want::Presence).await);
+        }
+        if self.0.connect.is_sse() {
+            self.0.sse.prepare(caller).await;
         }
     }
 
     /// Ends all sessions.
     pub(super) async fn close(&self) {
-        self.0.sessions.close().await;
+        tokio::join!(self.0.sessions.close(), self.0.sse.close());
     }
 
     /// Runs one call to its outcome.
-    pub(super) async fn run(self, call: Call, mut sender: ReplySender) {
+    pub(super) async fn run(self, call: Call, sender: ReplySender) {
+        if self.0.connect.is_sse() {
+            return self.0.sse.run(call, sender).await;
+        }
+        let seen = if self.is_modern() {
+            Seen::Plain(call, sender)
+        } else {
+            beside::see_to(&self.0.sessions, &self.0.hub, &self.0.server, call, sender).await
+        };
+        match seen {
+            Seen::Through => {}
+            Seen::Plain(call, sender) => self.plain(call, sender).await,
+            // That was found out just now.
+            Seen::NotOpened(call, sender, _) if self.0.connect.is_sse() => self.0.sse.run(call, sender).await,
+            Seen::NotOpened(call, sender, _) if self.is_modern() => self.plain(call, sender).await,
+            Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
+        }
+    }
+
+    async fn plain(&self, call: Call, mut sender: ReplySender) {
         let closing = self.0.closing.clone();
         let ended = tokio::select! {
             ended = self.attempts(&call, &mut sender) => ended,
             // The sender's end makes the outcome unknown.
             () = closing.cancelled() => return,
         };
-        match ended {
-            Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome) => sender.done(outcome),
+        let (Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome)) = ended;
+        match outcome {
+            // That was found out just now, and nothing of the call was sent.
+            Outcome::Failed(failure) if failure.reason == Reason::NotStarted && self.0.connect.is_sse() => {
+                self.0.sse.run(call, sender).await;
+            }
+            outcome => sender.done(outcome),
         }
     }
 
@@ -158,7 +195,10 @@ impl Runner {
                 return Ended::Done(Outcome::Failed(outcome::never_sent()));
             }
             match session {
-                Ok(session) => return self.legacy(&session, call, &forwarded, sender).await,
+                Ok(session) => {
+                    log_level::ask(&*session, call).await;
+                    return self.legacy(&session, call, &forwarded, sender).await;
+                }
                 Err(_) if self.is_modern() => {}
                 Err(failure) => return Ended::Done(Outcome::Failed(failure)),
             }
@@ -167,19 +207,15 @@ impl Runner {
     }
 
     /// A session that is believed to live.
-    async fn session(
-        &self,
-        call: &Call,
-        forwarded: &HeaderMap,
-    ) -> Result<impl std::ops::Deref<Target = HttpSession> + use<>, Failure> {
-        let session = self.0.sessions.get(&call.caller).await?;
+    async fn session(&self, call: &Call, forwarded: &HeaderMap) -> Result<Lease<HttpSession>, Failure> {
+        let session = self.0.sessions.get_for(call).await?;
         // A call that may run once only is not sent into a doubt.
         if call.method != Method::CallTool || session.trust() != Trust::Doubtful {
             return Ok(session);
         }
         match Box::pin(session.check(forwarded)).await {
             Ok(Health::Known) => Ok(session),
-            Ok(Health::Gone) => self.0.sessions.get(&call.caller).await,
+            Ok(Health::Gone) => self.0.sessions.get_for(call).await,
             Err(error) => {
                 Err(outcome::not_started(&self.0.server, &format!("it cannot be reached any more: {}", error.why())))
             }
@@ -193,7 +229,7 @@ impl Runner {
         forwarded: &HeaderMap,
         sender: &mut ReplySender,
     ) -> Ended {
-        let (in_flight, elsewhere) = session.begin(forwarded);
+        let (in_flight, elsewhere) = session.begin(forwarded, call, sender.events());
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));
@@ -214,6 +250,7 @@ impl Runner {
     /// Takes the steps of an exchange until it ends, and stops it when that is wanted.
     async fn drive(&self, mut exchange: Exchange<'_>, mut leave: Leave<'_>, sender: &mut ReplySender) -> Ended {
         let mut wish = Wish::Outcome;
+        let fate = leave.fate();
         loop {
             let mut next = std::pin::pin!(exchange.next());
             let step = loop {
@@ -221,6 +258,7 @@ impl Runner {
                 let change = tokio::select! {
                     biased;
                     change = wish.changes(sender) => change,
+                    error = refused(fate.as_ref()) => return self.refuse(&leave, error),
                     step = &mut next => break step,
                 };
                 wish = match change {
@@ -238,6 +276,16 @@ impl Runner {
                 Step::SessionGone(outcome) => return Ended::SessionGone(outcome),
             }
         }
+    }
+
+    /// Ends a call whose server needs to ask what its client cannot be asked.
+    fn refuse(&self, leave: &Leave<'_>, error: RpcError) -> Ended {
+        if let Leave::Tell { in_flight, forwarded } = leave
+            && self.0.forward_cancel != ForwardCancel::Never
+        {
+            in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id);
+        }
+        Ended::Done(Outcome::Error(error))
     }
 
     /// Asks the server to stop, as its era and the config want it. `None` if no answer can come any more.
@@ -275,6 +323,23 @@ impl Runner {
 
     fn is_modern(&self) -> bool {
         self.0.connect.known() == Some(ServerEra::Modern)
+    }
+}
+
+impl Leave<'_> {
+    /// Whether the call must end since its client cannot be asked; never where the server does not ask.
+    fn fate(&self) -> Option<Fate> {
+        match self {
+            Self::Tell { in_flight, .. } => Some(in_flight.fate()),
+            Self::Close => None,
+        }
+    }
+}
+
+async fn refused(fate: Option<&Fate>) -> RpcError {
+    match fate {
+        Some(fate) => fate.refused().await,
+        None => std::future::pending().await,
     }
 }
 

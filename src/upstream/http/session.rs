@@ -11,16 +11,17 @@ use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Answer, ReadLimits, Refusal};
+use super::answer::{ReadLimits, Refusal};
 use super::client::{RopeBody, SendError};
 use super::endpoint::Endpoint;
 use super::ids;
 use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::protocol::{Event, Json, Progress, Reply, ReplySender, RequestId, Rope};
+use crate::protocol::{Call, Event, EventSender, Json, Progress, Reply, ReplySender, Rope};
 use crate::shared_map::SharedMap;
-use crate::upstream::wire::{self, ServerEra};
-use crate::upstream::{server_requests, sessions};
+use crate::upstream::questions::{Fate, Floor, Origin, Request as Asked, Seat};
+use crate::upstream::sessions;
+use crate::upstream::wire;
 
 /// A session with a legacy server. Clones are the same session.
 #[derive(Clone)]
@@ -40,6 +41,8 @@ pub(super) struct Parts {
     pub(super) accept: HeaderValue,
     /// The headers of who opened it, for what belongs to no call.
     pub(super) forwarded: OwnHeaders,
+    /// Who runs on it, and can be asked.
+    pub(super) floor: Floor,
     /// Where its jobs run.
     pub(super) jobs: Jobs,
 }
@@ -95,23 +98,15 @@ pub(super) struct InFlight {
     session: HttpSession,
     /// Its id upstream, which is its progress token too.
     pub(super) id: u64,
+    seat: Seat,
     cancelled: bool,
-}
-
-/// What a server says of a session that is asked after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Health {
-    /// It knows it, or does not say.
-    Known,
-    /// It does not.
-    Gone,
 }
 
 /// Answers to requests of the server that may be on their way at a time.
 const ANSWERS: usize = 8;
 
 /// How long the server may take to acknowledge what needs no answer.
-const ACKNOWLEDGE: Duration = Duration::from_secs(10);
+pub(super) const ACKNOWLEDGE: Duration = Duration::from_secs(10);
 
 /// How long a close may take.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -129,6 +124,11 @@ impl HttpSession {
             ended: CancellationToken::new(),
             answers: Arc::new(Semaphore::new(ANSWERS)),
         }))
+    }
+
+    /// An id for a request of ours.
+    pub(super) fn next_id(&self) -> u64 {
+        self.0.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// How much is read of what the server sends.
@@ -184,19 +184,21 @@ impl HttpSession {
         unknown && self.has_id() && refusal.answers(id).is_none()
     }
 
-    /// Begins a call with these headers. Progress that comes on the listen stream comes out of the reply.
-    pub(super) fn begin(&self, forwarded: &HeaderMap) -> (InFlight, Reply) {
+    /// Begins a call with these headers. Progress that comes on the listen stream comes out of the reply; what the
+    /// server asks in its course goes to `events`.
+    pub(super) fn begin(&self, forwarded: &HeaderMap, call: &Call, events: EventSender) -> (InFlight, Reply) {
         if let OwnHeaders::Newest(newest) = &self.0.parts.forwarded {
             let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
             if *newest != *forwarded {
                 newest.clone_from(forwarded);
             }
         }
-        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id();
         let (progress, progress_out) = Reply::channel();
         self.0.progress.insert(id, progress);
         self.life().calls += 1;
-        (InFlight { session: self.clone(), id, cancelled: false }, progress_out)
+        let seat = self.0.parts.floor.enter(id, call, events);
+        (InFlight { session: self.clone(), id, seat, cancelled: false }, progress_out)
     }
 
     /// Sends one request of a call.
@@ -243,16 +245,38 @@ impl HttpSession {
         }
     }
 
-    /// Answers a request of the server at once, in the background.
-    pub(super) async fn answer(&self, forwarded: &HeaderMap, id: &RequestId, method: &str) {
-        // Waiting here holds the stream back on which the requests come.
-        let Ok(permit) = Arc::clone(&self.0.answers).acquire_owned().await else { return };
-        let (session, forwarded) = (self.clone(), forwarded.clone());
-        let answer = server_requests::answer(id, method);
-        self.0.parts.jobs.spawn("answer to a server", async move {
-            session.tell(&forwarded, answer).await;
-            drop(permit);
-        });
+    /// Who runs on it, and can be asked.
+    pub(super) fn floor(&self) -> &Floor {
+        &self.0.parts.floor
+    }
+
+    /// Takes a notification in that is neither progress nor a log line of a call.
+    pub(super) fn said(&self, method: String, params: Option<Json>) {
+        match (method.as_str(), &params) {
+            ("notifications/cancelled", Some(params)) => self.floor().withdraw(params),
+            _ => self.floor().notification(method, params),
+        }
+    }
+
+    /// Takes a request of the server in. It is answered in the background: at once, or when somebody has answered it.
+    pub(super) async fn asked(&self, forwarded: &HeaderMap, asked: Asked, origin: Origin) {
+        let (session, headers) = (self.clone(), forwarded.clone());
+        let way = move |answer| async move { session.answer(&headers, answer).await };
+        if let Some(answer) = self.0.parts.floor.request(asked, origin, way) {
+            // Waiting here holds the stream back on which the requests come.
+            let Ok(permit) = Arc::clone(&self.0.answers).acquire_owned().await else { return };
+            let (session, headers) = (self.clone(), forwarded.clone());
+            self.0.parts.jobs.spawn("answer to a server", async move {
+                session.tell(&headers, answer).await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn answer(&self, forwarded: &HeaderMap, answer: Rope) {
+        if let Ok(_permit) = self.0.answers.acquire().await {
+            self.tell(forwarded, answer).await;
+        }
     }
 
     /// Tells the server to stop working on the request `id`, in the background.
@@ -267,30 +291,6 @@ impl HttpSession {
         if let (Some(id), Some(progress)) = (id, Progress::read(params)) {
             self.0.progress.with(&id, |call| call.event(Event::Progress(progress)));
         }
-    }
-
-    /// Asks the server whether it knows the session, by a `ping`.
-    pub(super) async fn check(&self, forwarded: &HeaderMap) -> Result<Health, SendError> {
-        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let ping = wire::own_request("ping", ServerEra::Legacy, id);
-        let asked = async {
-            let response = self.post(forwarded, ping).await?;
-            let unknown = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST);
-            if !unknown {
-                return Ok(Health::Known);
-            }
-            Ok(match Answer::read(response, self.limits()).await {
-                Ok(Answer::Refused(refusal)) if refusal.answers(id).is_some() => Health::Known,
-                _ => Health::Gone,
-            })
-        };
-        // A server that is slow to answer a ping may be busy; the call will tell.
-        let health = tokio::time::timeout(ACKNOWLEDGE / 2, asked).await.unwrap_or(Ok(Health::Known))?;
-        match health {
-            Health::Known => self.worked(),
-            Health::Gone => self.gone(),
-        }
-        Ok(health)
     }
 
     fn mark(&self, mut request: Request<RopeBody>) -> Request<RopeBody> {
@@ -358,8 +358,14 @@ impl InFlight {
         &self.session
     }
 
+    /// Whether the call must end since its client cannot be asked.
+    pub(super) fn fate(&self) -> Fate {
+        self.seat.fate()
+    }
+
     /// The call was cancelled. The session takes no other until it is answered.
     pub(super) fn cancelled(&mut self) {
+        self.seat.cancelled();
         if !std::mem::replace(&mut self.cancelled, true) {
             self.session.life().cancelled += 1;
         }

@@ -1,31 +1,36 @@
-//! One stdio connection: calls multiplexed over two byte streams.
+//! One connection on which messages go both ways: calls multiplexed over the two streams of a child process, or over
+//! the event stream and the POSTs of HTTP+SSE.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::lines::{Line, Lines};
+use super::pipes::{Broken, Inbound, Outbound, Outgoing, Pipe};
 use super::scan::{Addressee, Scan};
 use crate::config::ForwardCancel;
 use crate::protocol::json::{self, Json};
-use crate::protocol::message::MessageFault;
-use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, Retry, Rope};
+use crate::protocol::message::{self, MessageFault};
+use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope, RpcError};
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
+use crate::upstream::questions::Floor;
+use crate::upstream::sessions::Hearer;
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome, wire};
 
 /// A connection. Clones are the same one.
 #[derive(Clone, Debug)]
-pub(super) struct Connection(Arc<Inner>);
+pub(in crate::upstream) struct Connection(Arc<Inner>);
 
 /// What became of handing a call over.
 #[derive(Debug)]
-pub(super) enum Handed {
+pub(in crate::upstream) enum Handed {
     /// It has its outcome, or nobody waits for it any more.
     Over,
     /// Nothing of it was written, so it may go to another connection.
@@ -36,6 +41,7 @@ pub(super) enum Handed {
 struct Inner {
     setup: Setup,
     pending: Pending,
+    floor: Floor,
     /// Requests, in order. A full queue holds the caller back.
     requests: mpsc::Sender<Request>,
     /// Answers and notifications. They go before requests; a full queue drops them, since a server that does
@@ -58,34 +64,36 @@ struct Request {
     line: Rope,
 }
 
-/// Why a write came to an end.
-#[derive(Debug)]
-enum Broken {
-    /// Not one byte went out.
-    Untouched,
-    /// The server has a part of it, or all.
-    Within,
-}
-
+/// How long a request of our own may take.
+const OWN_REQUEST: Duration = Duration::from_secs(10);
 /// Requests that wait to be written.
 const REQUESTS: usize = 64;
 /// Answers and notifications that wait to be written.
 const NOTES: usize = 256;
-/// Messages up to this size are put together and written at once.
-const JOINED: usize = 16 << 10;
 
 impl Connection {
     /// A connection over these streams. Its jobs run in the jobs of `setup`.
-    pub(super) fn open<R, W>(setup: &Setup, reader: R, writer: W) -> Self
+    pub(super) fn open<R, W>(setup: &Setup, hearer: Hearer, reader: R, writer: W) -> Self
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
+        Self::between(setup, hearer, Lines::new(reader, setup.limits.message), Pipe::new(writer))
+    }
+
+    /// A connection whose messages come and go in any other way.
+    pub(in crate::upstream) fn between(
+        setup: &Setup,
+        hearer: Hearer,
+        inbound: impl Inbound,
+        outbound: impl Outbound,
+    ) -> Self {
         let (requests, requests_out) = mpsc::channel(REQUESTS);
         let (notes, notes_out) = mpsc::channel(NOTES);
         let connection = Self(Arc::new(Inner {
             setup: setup.clone(),
             pending: Pending::default(),
+            floor: Floor::new(setup, hearer),
             requests,
             notes,
             modern: AtomicBool::new(false),
@@ -95,32 +103,52 @@ impl Connection {
             hang_up: CancellationToken::new(),
             read: CancellationToken::new(),
         }));
-        setup.jobs.spawn("stdio reader", connection.clone().read_all(reader));
-        setup.jobs.spawn("stdio writer", connection.clone().write_all(writer, requests_out, notes_out));
+        setup.jobs.spawn("reader", connection.clone().read_all(inbound));
+        setup.jobs.spawn("writer", connection.clone().write_all(outbound, requests_out, notes_out));
         connection
     }
 
     /// Sends a call and sees it through.
-    pub(super) async fn call(&self, call: &Call, sender: ReplySender) -> Handed {
-        let stop = sender.cancellation();
+    pub(in crate::upstream) async fn call(&self, call: &Call, sender: ReplySender) -> Handed {
+        let (stop, events) = (sender.cancellation(), sender.events());
         let mut ticket = match self.0.pending.add(sender) {
             Ok(ticket) => ticket,
             Err(sender) => return Handed::NotTaken(sender),
         };
         let id = ticket.id;
-        let line = wire::line(wire::request(call, self.peer().era, id));
-        let settled = tokio::select! {
+        let seat = self.0.floor.enter(id, call, events);
+        let fate = seat.fate();
+        let line = wire::line(wire::request(call, self.era(), id));
+        tokio::select! {
             biased;
-            () = stop.cancelled() => None,
-            back = self.hand_over(Request { id, line }, &mut ticket) => Some(back),
-        };
-        match settled {
-            Some(Some(sender)) => Handed::NotTaken(sender),
-            Some(None) => Handed::Over,
-            None => {
+            () = stop.cancelled() => {
+                seat.cancelled();
                 self.stop(id).await;
-                Handed::Over
             }
+            error = fate.refused() => self.refuse_call(id, error),
+            back = self.hand_over(Request { id, line }, &mut ticket) => if let Some(sender) = back {
+                return Handed::NotTaken(sender);
+            },
+        }
+        Handed::Over
+    }
+
+    /// Ends a call whose server needs to ask what its client cannot be asked.
+    fn refuse_call(&self, id: u64, error: RpcError) {
+        match self.0.pending.stop(id) {
+            Stopped::NotSent(sender) => sender.done(Outcome::Error(error)),
+            Stopped::Over => {}
+            Stopped::Running(stopping) => {
+                self.tell_to_stop(id);
+                stopping.end(id, &self.0.pending, Outcome::Error(error));
+            }
+        }
+    }
+
+    fn tell_to_stop(&self, id: u64) {
+        match self.0.setup.config.cancel {
+            ForwardCancel::Forward | ForwardCancel::Ignored => self.tell(wire::cancelled(id)),
+            ForwardCancel::Never => {}
         }
     }
 
@@ -137,17 +165,14 @@ impl Connection {
             Stopped::NotSent(sender) => sender.done(Outcome::Failed(outcome::never_sent())),
             Stopped::Over => {}
             Stopped::Running(stopping) => {
-                match self.0.setup.config.cancel {
-                    ForwardCancel::Forward | ForwardCancel::Ignored => self.tell(wire::cancelled(id)),
-                    ForwardCancel::Never => {}
-                }
+                self.tell_to_stop(id);
                 stopping.finish(id, &self.0.pending).await;
             }
         }
     }
 
     /// Sends a request of our own and returns what comes of it. If this is dropped, a later answer is too.
-    pub(super) async fn ask(&self, request: impl FnOnce(u64) -> Rope) -> Outcome {
+    pub(in crate::upstream) async fn ask(&self, request: impl FnOnce(u64) -> Rope) -> Outcome {
         struct Abandon<'a>(&'a Pending, u64);
         impl Drop for Abandon<'_> {
             fn drop(&mut self) {
@@ -166,6 +191,13 @@ impl Connection {
         }
     }
 
+    /// Sends a request of our own to a server that may be slow or silent.
+    pub(in crate::upstream) async fn request(&self, method: &'static str, params: Rope) -> Outcome {
+        let request = |id| message::request(&RequestId::from_number(id), method, Some(params));
+        let silent = || Outcome::Failed(Failure::outcome_unknown("the server did not answer"));
+        tokio::time::timeout(OWN_REQUEST, self.ask(request)).await.unwrap_or_else(|_| silent())
+    }
+
     /// Sends an answer or a notification.
     pub(super) fn tell(&self, note: Rope) {
         if self.0.notes.try_send(wire::line(note)).is_err() {
@@ -173,14 +205,14 @@ impl Connection {
         }
     }
 
-    /// Sends a notification that must not get lost.
-    pub(super) async fn notify(&self, note: Rope) {
+    /// Sends a notification, or the answer to a question, that must not get lost.
+    pub(in crate::upstream) async fn notify(&self, note: Rope) {
         // If the writer has ended, so will the connection.
         let _ = self.0.notes.send(wire::line(note)).await;
     }
 
     /// From now on the server is spoken to in the words of that era.
-    pub(super) fn set_era(&self, era: ServerEra) {
+    pub(in crate::upstream) fn set_era(&self, era: ServerEra) {
         self.0.modern.store(era == ServerEra::Modern, Ordering::Release);
     }
 
@@ -196,17 +228,17 @@ impl Connection {
     }
 
     /// Resolves when no call is let in any more.
-    pub(super) async fn over(&self) {
+    pub(in crate::upstream) async fn over(&self) {
         self.0.over.cancelled().await;
     }
 
     /// Whether no call is let in any more.
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::upstream) fn is_over(&self) -> bool {
         self.0.over.is_cancelled()
     }
 
     /// Resolves when everything that the server wrote was taken in.
-    pub(super) async fn read_to_end(&self) {
+    pub(in crate::upstream) async fn read_to_end(&self) {
         self.0.read.cancelled().await;
     }
 
@@ -217,11 +249,21 @@ impl Connection {
     }
 
     /// Ends every call: those that were sent as outcome unknown, for `how`.
-    pub(super) fn end(&self, how: &str) {
+    pub(in crate::upstream) fn end(&self, how: &str) {
         self.refuse();
         self.0.hang_up.cancel();
         self.0.read.cancel();
         self.0.pending.close(how);
+    }
+
+    /// The request `id` was not sent, not one byte of it.
+    pub(in crate::upstream) fn not_taken(&self, id: u64) {
+        self.0.pending.not_taken(id);
+    }
+
+    /// The request `id` has this outcome, unless it has another already.
+    pub(in crate::upstream) fn settle(&self, id: u64, outcome: Outcome) {
+        self.0.pending.answer(Some(RequestId::from_number(id).token()), outcome);
     }
 
     fn refuse(&self) {
@@ -229,18 +271,25 @@ impl Connection {
         self.0.over.cancel();
     }
 
-    fn peer(&self) -> Peer {
-        let modern = self.0.modern.load(Ordering::Acquire);
-        let era = if modern { ServerEra::Modern } else { ServerEra::Legacy };
-        Peer { era, shared: self.0.setup.config.share }
+    /// Who runs on it, and can be asked.
+    pub(in crate::upstream) fn floor(&self) -> &Floor {
+        &self.0.floor
     }
 
-    async fn read_all<R: AsyncRead + Unpin>(self, reader: R) {
-        let mut lines = Lines::new(reader, self.0.setup.limits.message);
+    fn era(&self) -> ServerEra {
+        if self.0.modern.load(Ordering::Acquire) { ServerEra::Modern } else { ServerEra::Legacy }
+    }
+
+    fn peer(&self) -> Peer<'_> {
+        let shared = self.0.setup.config.share && !self.0.floor.is_attached();
+        Peer { era: self.era(), shared, pending: &self.0.pending, floor: &self.0.floor }
+    }
+
+    async fn read_all(self, mut inbound: impl Inbound) {
         loop {
             let line = tokio::select! {
                 biased;
-                line = lines.next() => line,
+                line = inbound.receive() => line,
                 () = self.0.read.cancelled() => break,
             };
             match line {
@@ -260,7 +309,9 @@ impl Connection {
                 if matches!(message, Message::Result { .. } | Message::Error { .. }) {
                     self.0.answers.fetch_add(1, Ordering::Relaxed);
                 }
-                if let Some(answer) = incoming::take_in(message, &self.0.pending, self.peer()) {
+                let way = self.clone();
+                let way = move |answer| async move { way.notify(answer).await };
+                if let Some(answer) = incoming::take_in(message, &self.peer(), way) {
                     self.tell(answer);
                 }
             }
@@ -295,7 +346,7 @@ impl Connection {
         match scan.addressee() {
             Addressee::Call(id) if scan.is_rpc() => self.0.pending.answer(Some(&id), broken()),
             Addressee::Unnamed => self.0.pending.answer(None, broken()),
-            Addressee::Call(_) | Addressee::Us | Addressee::Nobody => self.count_noise(),
+            Addressee::Call(_) | Addressee::Us(_) | Addressee::Nobody => self.count_noise(),
         }
     }
 
@@ -306,7 +357,7 @@ impl Connection {
         match addressee {
             Addressee::Call(id) => self.0.pending.answer(Some(&id), Outcome::Failed(failure)),
             Addressee::Unnamed => self.0.pending.fail_oldest(failure),
-            Addressee::Us => {}
+            Addressee::Us(_) => {}
             Addressee::Nobody => self.count_noise(),
         }
     }
@@ -318,29 +369,29 @@ impl Connection {
         }
     }
 
-    async fn write_all<W: AsyncWrite + Unpin>(
+    async fn write_all(
         self,
-        mut writer: W,
+        mut outbound: impl Outbound,
         mut requests: mpsc::Receiver<Request>,
         mut notes: mpsc::Receiver<Rope>,
     ) {
         loop {
-            let (request, line) = tokio::select! {
+            let (request, message) = tokio::select! {
                 biased;
                 () = self.0.hang_up.cancelled() => break,
-                Some(note) = notes.recv() => (None, note),
+                Some(note) = notes.recv() => (None, Outgoing::Note(note)),
                 Some(request) = requests.recv() => {
                     // It may have been cancelled while it was waiting.
                     if !self.0.pending.send(request.id) {
                         continue;
                     }
-                    (Some(request.id), request.line)
+                    (Some(request.id), Outgoing::Request(request.id, request.line))
                 }
                 else => break,
             };
             let written = tokio::select! {
                 biased;
-                written = write(&mut writer, line) => written,
+                written = outbound.send(&self, message) => written,
                 // A server that does not read must not keep its own end from going on.
                 () = self.0.read.cancelled() => Err(Broken::Within),
             };
@@ -353,29 +404,13 @@ impl Connection {
             }
         }
         self.refuse();
-        let _ = writer.shutdown().await;
-        drop(writer);
+        outbound.close().await;
+        drop(outbound);
         requests.close();
         while let Some(request) = requests.recv().await {
             self.0.pending.not_taken(request.id);
         }
     }
-}
-
-/// Writes one line whole.
-async fn write<W: AsyncWrite + Unpin>(writer: &mut W, line: Rope) -> Result<(), Broken> {
-    let mut touched = false;
-    let pieces = if line.len() <= JOINED { vec![line.into_bytes()] } else { line.into_pieces() };
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            match writer.write_buf(&mut piece).await {
-                Ok(1..) => touched = true,
-                Ok(0) | Err(_) => return Err(if touched { Broken::Within } else { Broken::Untouched }),
-            }
-        }
-    }
-    let flushed = writer.flush().await;
-    flushed.map_err(|_| Broken::Within)
 }
 
 #[cfg(test)]

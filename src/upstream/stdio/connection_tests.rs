@@ -1,13 +1,15 @@
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader, DuplexStream, Lines as TokioLines, ReadHalf, WriteHalf};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines as TokioLines, ReadHalf, WriteHalf};
 use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::config::{Limits, ServerConfig, Transport, UpstreamEra};
 use crate::jobs::Jobs;
 use crate::protocol::{Caller, Credentials, Event, Method, Params, Principal};
+use crate::upstream::Shared;
 use crate::upstream::handshake::LastSeen;
+use crate::upstream::sessions::Audience;
 
 /// The server's end of a connection.
 struct Server {
@@ -32,6 +34,9 @@ fn setup(cancel: ForwardCancel, message: usize) -> Setup {
         name: "mock".to_owned(),
         transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
         share: false,
+        sessions: crate::config::SessionCount::Auto,
+        serial: false,
+        offer: Vec::new(),
         cancel,
         cancel_grace: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(30),
@@ -40,14 +45,18 @@ fn setup(cancel: ForwardCancel, message: usize) -> Setup {
         era: UpstreamEra::Legacy,
     };
     let limits = Limits { message, ..Limits::default() };
-    Setup { config: config.into(), limits: limits.into(), jobs: Jobs::new(), last_seen: LastSeen::default() }
+    let (config, limits) = (config.into(), limits.into());
+    Setup { config, limits, jobs: Jobs::new(), last_seen: LastSeen::default(), shared: Shared::default() }
 }
 
 fn open_with(setup: &Setup, room: usize) -> (Connection, Server) {
     let (ours, theirs) = tokio::io::duplex(room);
     let (reader, writer) = tokio::io::split(ours);
     let (lines, out) = tokio::io::split(theirs);
-    (Connection::open(setup, reader, writer), Server { lines: BufReader::new(lines).lines(), out })
+    (
+        Connection::open(setup, Hearer::Audience(Audience::Everybody), reader, writer),
+        Server { lines: BufReader::new(lines).lines(), out },
+    )
 }
 
 fn open() -> (Connection, Server) {

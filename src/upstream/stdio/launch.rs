@@ -10,11 +10,11 @@ use super::connection::Connection;
 use super::guard;
 use super::process::Process;
 use super::spawn::{GuardProgram, Plan};
-use crate::config::{Transport, UpstreamEra};
-use crate::protocol::{Caller, Failure, Outcome, Principal};
+use crate::config::{ServerConfig, Transport, UpstreamEra};
+use crate::protocol::{Failure, Outcome, Principal};
 use crate::shared_map::SharedMap;
 use crate::upstream::handshake::{self, HandshakeError, ServerInfo};
-use crate::upstream::sessions::Connect;
+use crate::upstream::sessions::{Connect, Hearer, Opening};
 use crate::upstream::{Setup, outcome};
 
 /// Starts child processes.
@@ -65,12 +65,12 @@ impl Launcher {
         Ok(())
     }
 
-    fn start(&self) -> Result<Process, String> {
+    fn start(&self, hearer: Hearer) -> Result<Process, String> {
         let Transport::Stdio { command, env, cwd, hide } = &self.setup.config.transport else {
             return Err("it is no stdio server".to_owned());
         };
         let plan = Plan { command, env, cwd: cwd.as_deref(), hide };
-        Process::start(&self.setup, plan, &self.guard).map_err(|error| error.to_string())
+        Process::start(&self.setup, hearer, plan, &self.guard).map_err(|error| error.to_string())
     }
 
     /// Says why a start failed, to the log with what the server said last, and to the callers.
@@ -103,7 +103,7 @@ impl Launcher {
     fn why(&self, process: &Process, error: &HandshakeError) -> String {
         let program = match &self.setup.config.transport {
             Transport::Stdio { command, .. } => command.first().map_or("", String::as_str),
-            Transport::Http { .. } => "",
+            Transport::Http { .. } | Transport::Sse { .. } => "",
         };
         match process.exit().and_then(|exit| exit.code()).and_then(|code| u8::try_from(code).ok()) {
             Some(guard::NOT_FOUND) => {
@@ -125,19 +125,20 @@ impl Launcher {
 impl Connect for Launcher {
     type Session = Process;
 
-    async fn connect(&self, caller: &Caller) -> Result<Process, Failure> {
+    async fn connect(&self, opening: &Opening) -> Result<Process, Failure> {
         let within = self.setup.config.connect_timeout;
         let deadline = Instant::now() + within;
-        self.wait_for_turn(&caller.principal).await?;
-        let process = self.start().map_err(|why| self.failed(&why, None))?;
+        let principal = &opening.caller.principal;
+        self.wait_for_turn(principal).await?;
+        let process = self.start(opening.hearer.clone()).map_err(|why| self.failed(&why, None))?;
         // A process whose start fails, or is broken off, must not be left behind.
         let closing = process.closing().clone().drop_guard();
-        match timeout_at(deadline, shake_hands(process.connection(), self.setup.config.era)).await {
+        match timeout_at(deadline, shake_hands(process.connection(), &self.setup.config, opening)).await {
             Ok(Ok(info)) => {
                 process.connection().set_era(info.era);
                 self.setup.last_seen.set(info);
                 self.starts().worked();
-                self.watch(&process, caller.principal.clone());
+                self.watch(&process, principal.clone());
                 closing.disarm();
                 Ok(process)
             }
@@ -163,9 +164,14 @@ fn forget(crashes: &SharedMap<Principal, Backoff>) {
     }
 }
 
-async fn shake_hands(connection: &Connection, era: UpstreamEra) -> Result<ServerInfo, HandshakeError> {
-    match era {
-        UpstreamEra::Legacy => match initialize(connection).await {
+async fn shake_hands(
+    connection: &Connection,
+    config: &ServerConfig,
+    opening: &Opening,
+) -> Result<ServerInfo, HandshakeError> {
+    let initialize = || initialize(connection, config, opening);
+    match config.era {
+        UpstreamEra::Legacy => match initialize().await {
             Err(HandshakeError::Refused(refused)) if matches!(*refused, Outcome::Error(_)) => {
                 // It may know 2026-07-28 only; if not, its first word stands.
                 discover(connection).await.map_err(|_| HandshakeError::Refused(refused))
@@ -175,13 +181,20 @@ async fn shake_hands(connection: &Connection, era: UpstreamEra) -> Result<Server
         UpstreamEra::Modern => discover(connection).await,
         UpstreamEra::Auto => match timeout(SILENCE, discover(connection)).await {
             Ok(Ok(info)) => Ok(info),
-            Ok(Err(_)) | Err(_) => initialize(connection).await,
+            Ok(Err(_)) | Err(_) => initialize().await,
         },
     }
 }
 
-async fn initialize(connection: &Connection) -> Result<ServerInfo, HandshakeError> {
-    let info = ServerInfo::of_initialize(connection.ask(handshake::initialize).await)?;
+/// The handshake of the legacy revisions.
+pub(in crate::upstream) async fn initialize(
+    connection: &Connection,
+    config: &ServerConfig,
+    opening: &Opening,
+) -> Result<ServerInfo, HandshakeError> {
+    let asked = connection.ask(|id| handshake::initialize(id, opening, &config.offer));
+    let info = ServerInfo::of_initialize(asked.await)?;
+    connection.floor().opened(&info);
     connection.notify(handshake::initialized()).await;
     Ok(info)
 }

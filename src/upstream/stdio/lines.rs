@@ -3,11 +3,12 @@
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::pipes::Inbound;
 use super::scan::{Addressee, Scan};
 
 /// Reads lines of bounded length.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     reader: R,
     buffer: BytesMut,
     /// How much of the buffer was searched for the end of the line.
@@ -39,7 +40,7 @@ enum Told {
 
 /// What comes out of the stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// A line, without its end.
     Whole(Bytes),
     /// A line that was too long, and whom it was for as far as that can be told.
@@ -63,14 +64,20 @@ const CHUNK: usize = 16 << 10;
 /// How many times the limit a line is searched for its id before the call that is most likely meant is told.
 const SEARCHED: usize = 8;
 
+impl<R: AsyncRead + Unpin + Send + 'static> Inbound for Lines<R> {
+    async fn receive(&mut self) -> Line {
+        self.next().await
+    }
+}
+
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Lines of up to `limit` bytes.
-    pub(super) fn new(reader: R, limit: usize) -> Self {
+    pub(crate) fn new(reader: R, limit: usize) -> Self {
         Self { reader, buffer: BytesMut::new(), searched: 0, limit, state: State::Keeping }
     }
 
     /// The next line. An error of the stream reads as its end. Cancel safe.
-    pub(super) async fn next(&mut self) -> Line {
+    pub(crate) async fn next(&mut self) -> Line {
         loop {
             let step = match &self.state {
                 State::Keeping => self.keep(),
@@ -125,7 +132,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.buffer = BytesMut::new();
         }
         let addressee = if end.is_some() { scan.addressee() } else { scan.likely_addressee() };
-        let named = matches!(addressee, Addressee::Call(_));
+        let named = matches!(addressee, Addressee::Call(_) | Addressee::Us(Some(_)));
         let tell = match told {
             Told::Nothing => named || end.is_some() || *skipped / SEARCHED > self.limit,
             // The id has come after all.
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_is_told_with_its_id_and_the_next_line_is_found() {
+    async fn a_line_that_is_too_long_is_told_with_its_id_and_the_next_is_found() {
         let filler = "x".repeat(500);
         let text = format!(
             "{{\"id\":1}}\n{{\"result\":\"{filler}\",\"jsonrpc\":\"2.0\",\"id\":2}}\n{{\"id\":3,\"r\":\"{filler}\"}}\n{{}}\n"

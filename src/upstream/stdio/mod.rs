@@ -1,21 +1,24 @@
 //! Servers as child processes over stdio: one for each principal, under a guard, calls multiplexed.
 
 mod backoff;
-mod connection;
+pub(super) mod connection;
 pub mod guard;
 mod launch;
-mod lines;
+pub(crate) mod lines;
+pub(super) mod pipes;
 mod process;
-mod scan;
+pub(crate) mod scan;
 mod spawn;
 mod stderr;
 
 use self::connection::Handed;
 use self::launch::Launcher;
-use super::sessions::Sessions;
-use super::{Setup, outcome};
+use super::beside::{self, Seen};
+use super::sessions::{Sessions, Want};
+use super::{Setup, log_level, outcome};
 use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 
+pub(super) use self::launch::initialize;
 pub use self::spawn::GuardProgram;
 
 /// A client of one server over stdio.
@@ -39,15 +42,20 @@ impl StdioUpstream {
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
         let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
+        let hub = self.setup.shared.hub.clone();
         Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
-            see_through(&sessions, &server, &call, sender).await;
+            match beside::see_to(&sessions, &hub, &server, call, sender).await {
+                Seen::Through => {}
+                Seen::Plain(call, sender) => see_through(&sessions, &server, &call, sender).await,
+                Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
+            }
         })
     }
 
     /// Starts a process for `caller`, if there is none.
     pub(super) async fn prepare(&self, caller: &Caller) {
         // Why it failed is in the log; calls are told on their own.
-        let _ = self.sessions.get(caller).await;
+        let _ = self.sessions.get(caller, Want::Presence).await;
     }
 
     /// Ends all processes.
@@ -60,13 +68,14 @@ impl StdioUpstream {
 async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, mut sender: ReplySender) {
     for _ in 0..ATTEMPTS {
         let lease = tokio::select! {
-            lease = sessions.get(&call.caller) => lease,
+            lease = sessions.get_for(call) => lease,
             () = sender.cancelled() => Err(outcome::never_sent()),
         };
         let process = match lease {
             Ok(process) => process,
             Err(failure) => return sender.done(Outcome::Failed(failure)),
         };
+        log_level::ask(&*process, call).await;
         match process.connection().call(call, sender).await {
             Handed::Over => return,
             Handed::NotTaken(back) => sender = back,

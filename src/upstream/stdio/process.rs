@@ -13,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Connection;
 use super::spawn::{GuardProgram, Plan, SpawnError, Spawned, spawn};
 use super::stderr::{self, Tail};
+use crate::protocol::{Outcome, Rope};
 use crate::upstream::Setup;
-use crate::upstream::sessions::Session;
+use crate::upstream::questions::Floor;
+use crate::upstream::sessions::{Hearer, Session, Speak};
 
 /// A running child process and the connection to it. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -42,13 +44,18 @@ const REST: Duration = Duration::from_millis(300);
 
 impl Process {
     /// Starts a process. It is ended when it is closed, or when its output ends.
-    pub(super) fn start(setup: &Setup, plan: Plan<'_>, guard: &GuardProgram) -> Result<Self, SpawnError> {
+    pub(super) fn start(
+        setup: &Setup,
+        hearer: Hearer,
+        plan: Plan<'_>,
+        guard: &GuardProgram,
+    ) -> Result<Self, SpawnError> {
         let Spawned { child, group, lifeline, stdin, stdout, stderr } = spawn(plan, guard)?;
         tracing::debug!(server = %setup.config.name, process = group.as_raw(), "started");
         let tail = Tail::default();
         setup.jobs.spawn("stderr", stderr::drain(stderr, setup.config.name.as_str().into(), tail.clone()));
         let process = Self {
-            connection: Connection::open(setup, stdout, stdin),
+            connection: Connection::open(setup, hearer, stdout, stdin),
             tail,
             exit: Arc::default(),
             closing: CancellationToken::new(),
@@ -102,6 +109,20 @@ impl Session for Process {
         }
         self.closing.cancel();
         self.gone.cancelled().await;
+    }
+}
+
+impl Speak for Process {
+    fn floor(&self) -> &Floor {
+        self.connection.floor()
+    }
+
+    async fn notify(&self, note: Rope) {
+        self.connection.notify(note).await;
+    }
+
+    async fn request(&self, method: &'static str, params: Rope) -> Outcome {
+        self.connection.request(method, params).await
     }
 }
 

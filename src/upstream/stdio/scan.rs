@@ -1,5 +1,5 @@
-//! Finds out whose answer a line is without reading it as JSON: for lines that are too long to keep or too
-//! broken to read. Bounded memory, any split into chunks.
+//! Finds out whose answer or request a line is without reading it as JSON: for lines that are too long to keep or
+//! too broken to read. Bounded memory, any split into chunks.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use crate::protocol::Json;
 
 /// What is known so far of a line that arrives in chunks.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(crate) struct Scan {
     depth: usize,
     /// Whether the outermost value is an object.
     object: bool,
@@ -48,23 +48,23 @@ enum Place {
 
 /// Whom a line is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Addressee {
+pub(crate) enum Addressee {
     /// An answer, under this id.
     Call(Json),
     /// An answer perhaps, but it names no call.
     Unnamed,
-    /// A request or a notification of the server.
-    Us,
+    /// A request, under this id, or a notification.
+    Us(Option<Json>),
     /// It is no JSON-RPC message.
     Nobody,
 }
 
-/// Longer names and ids are none of ours.
-const KEPT: usize = 32;
+/// Longer names are none of ours, and longer ids are cut. A quoted UUID fits.
+const KEPT: usize = 64;
 
 impl Scan {
     /// Reads on.
-    pub(super) fn feed(&mut self, chunk: &[u8]) {
+    pub(crate) fn feed(&mut self, chunk: &[u8]) {
         let mut rest = chunk;
         while let Some((byte, behind)) = rest.split_first() {
             self.step(*byte);
@@ -166,11 +166,11 @@ impl Scan {
     }
 
     /// Whom the line is for, as far as it was read.
-    pub(super) fn addressee(&self) -> Addressee {
-        if self.seen.method {
-            return Addressee::Us;
-        }
+    pub(crate) fn addressee(&self) -> Addressee {
         let id = self.seen.id.clone().and_then(|id| Json::parse(Bytes::from(id)).ok());
+        if self.seen.method {
+            return Addressee::Us(id);
+        }
         match id {
             Some(id) => Addressee::Call(id),
             None if self.seen.jsonrpc => Addressee::Unnamed,
@@ -179,7 +179,7 @@ impl Scan {
     }
 
     /// The same for a line that is not at its end yet: some servers put the result first and all else behind it.
-    pub(super) fn likely_addressee(&self) -> Addressee {
+    pub(crate) fn likely_addressee(&self) -> Addressee {
         match self.addressee() {
             Addressee::Nobody if self.seen.outcome => Addressee::Unnamed,
             known => known,
@@ -187,7 +187,7 @@ impl Scan {
     }
 
     /// Whether the line calls itself JSON-RPC.
-    pub(super) fn is_rpc(&self) -> bool {
+    pub(crate) fn is_rpc(&self) -> bool {
         self.seen.jsonrpc
     }
 }
@@ -216,15 +216,15 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":"a\"b","error":{}}"#, call(r#""a\"b""#)),
             (r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, call("null")),
             (r#"{"jsonrpc":"2.0","result":{"id":1}}"#, Addressee::Unnamed),
-            (r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"id":1}}"#, Addressee::Us),
-            (r#"{"id":1,"method":"ping","jsonrpc":"2.0"}"#, Addressee::Us),
+            (r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"id":1}}"#, Addressee::Us(None)),
+            (r#"{"id":1,"method":"ping","jsonrpc":"2.0"}"#, Addressee::Us(Some(Json::from_value(&1.into())))),
             (r#"{"level":"info","msg":"\"jsonrpc\""}"#, Addressee::Nobody),
             ("Server started: {id}", Addressee::Nobody),
             (r#"["id",1,"jsonrpc"]"#, Addressee::Nobody),
             (r#"{"jsonrpc":"2.0","id":5,"result":{"cut":"of"#, call("5")),
             (
-                r#"{"jsonrpc":"2.0","id":1234567890123456789012345678901234567890,"result":{}}"#,
-                call("12345678901234567890123456789012"),
+                r#"{"jsonrpc":"2.0","id":1234567890123456789012345678901234567890123456789012345678901234567890,"result":{}}"#,
+                call("1234567890123456789012345678901234567890123456789012345678901234"),
             ),
         ];
         for (text, expected) in cases {

@@ -1,6 +1,6 @@
 // node net.mjs port                    a port that is free now
 // node net.mjs wait-tcp PORT PID       until something listens there
-// node net.mjs wait-mcp URL PID        until server/discover is answered with a result
+// node net.mjs warm URL                lets Raincheck start what it needs behind URL
 // Waiting ends with an error after 30 s, and at once when process PID is gone.
 import net from 'node:net';
 
@@ -24,29 +24,30 @@ function listens(port) {
   });
 }
 
-let last = 'nothing answered';
-async function discovers(url) {
+/** One request of 2026-07-28. */
+async function post(url, method, params, clientCapabilities) {
   const meta = {
     'io.modelcontextprotocol/protocolVersion': '2026-07-28',
     'io.modelcontextprotocol/clientInfo': { name: 'raincheck-interop', version: '0' },
-    'io.modelcontextprotocol/clientCapabilities': {}
+    'io.modelcontextprotocol/clientCapabilities': clientCapabilities
   };
-  try {
-    const res = await fetch(url, {
-      method: 'POST', signal: AbortSignal.timeout(5000),
-      headers: {
-        'content-type': 'application/json', accept: 'application/json, text/event-stream',
-        'mcp-protocol-version': '2026-07-28', 'mcp-method': 'server/discover'
-      },
-      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'server/discover', params: { _meta: meta } })
-    });
-    const text = await res.text();
-    last = `HTTP ${res.status} ${text.slice(0, 300)}`;
-    return res.ok && text.includes('"supportedVersions"');
-  } catch (error) {
-    last = String(error.cause ?? error);
-    return false;
-  }
+  const res = await fetch(url, {
+    method: 'POST', signal: AbortSignal.timeout(LIMIT_MS),
+    headers: {
+      'content-type': 'application/json', accept: 'application/json, text/event-stream',
+      'mcp-protocol-version': '2026-07-28', 'mcp-method': method, ...(params.name ? { 'mcp-name': params.name } : {})
+    },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params: { ...params, _meta: meta } })
+  });
+  return res.text();
+}
+
+/** A server over stdio is started by the first call of each kind of client; what is measured comes after that. */
+async function warm(url) {
+  const [elicitation, sampling, roots] = [{}, {}, {}];
+  const kinds = [{}, { elicitation }, { sampling }, { roots }, { elicitation, sampling }, { elicitation, sampling, roots }];
+  await post(url, 'server/discover', {}, {});
+  for (const kind of kinds) await post(url, 'tools/call', { name: 'greet', arguments: { name: 'you' } }, kind);
 }
 
 function alive(pid) {
@@ -56,12 +57,13 @@ function alive(pid) {
 const [command, what, pid] = process.argv.slice(2);
 if (command === 'port') {
   console.log(await freePort());
+} else if (command === 'warm') {
+  await warm(what);
 } else {
-  const ready = { 'wait-tcp': () => listens(Number(what)), 'wait-mcp': () => discovers(what) }[command];
   const until = Date.now() + LIMIT_MS;
-  while (!(await ready())) {
+  while (!(await listens(Number(what)))) {
     if (!alive(Number(pid))) { console.error(`process ${pid} ended before ${what} was ready`); process.exit(1); }
-    if (Date.now() > until) { console.error(`${what} was not ready after ${LIMIT_MS / 1000} s: ${last}`); process.exit(1); }
+    if (Date.now() > until) { console.error(`${what} was not ready after ${LIMIT_MS / 1000} s`); process.exit(1); }
     await pause();
   }
 }

@@ -1,5 +1,5 @@
-"""server.py PORT [--no-tasks]: a real Tasks server (FastMCP), the control of this harness: with tasks every check must
-be ok, without them every check must fail. It stands where Raincheck and its upstream stand otherwise."""
+"""server.py PORT: a real Tasks server (FastMCP), the control of this harness: every client that knows tasks must be ok.
+It stands where Raincheck and its upstream stand otherwise."""
 
 import asyncio
 import sys
@@ -8,18 +8,15 @@ from datetime import timedelta
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.utilities.tasks import TaskConfig
+from fastmcp_tasks import TasksExtension
 from mcp.shared.exceptions import MCPError
 
-with_tasks = "--no-tasks" not in sys.argv
 server = FastMCP("control")
-if with_tasks:
-    from fastmcp_tasks import TasksExtension
-
-    server.add_extension(TasksExtension())
+server.add_extension(TasksExtension())
 
 
 def tool(name: str, mode: str):
-    if not with_tasks or mode == "forbidden":
+    if mode == "forbidden":
         return server.tool(name=name)
     return server.tool(name=name, task=TaskConfig(mode=mode, poll_interval=timedelta(milliseconds=300)))
 
@@ -45,12 +42,6 @@ async def failing_job() -> str:
 async def protocol_error_job() -> str:
     await asyncio.sleep(1)
     raise MCPError(code=-32603, message="The worker crashed")
-
-
-@tool("trigger-long-running-operation", "optional")
-async def long_running(duration: float = 10, steps: int = 5) -> str:
-    await asyncio.sleep(duration)
-    return f"Long running operation completed. Duration: {duration:g} seconds, Steps: {steps}."
 
 
 server.run(transport="http", host="127.0.0.1", port=int(sys.argv[1]))

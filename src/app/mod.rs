@@ -1,0 +1,129 @@
+//! The composition root: config in, a running proxy out.
+
+mod stack;
+mod stdio;
+mod stores;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use self::stack::{LAST_WORDS, Stack};
+use crate::config::Config;
+use crate::front::{Front, Mount};
+use crate::jobs::Jobs;
+use crate::store::OpenError;
+use crate::upstream::Upstream;
+
+pub use self::stdio::{Host, run_stdio};
+
+/// Why the proxy does not start, or stopped by itself.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AppError {
+    /// The listener cannot be had.
+    Bind {
+        /// The address in the config.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The store cannot be opened.
+    Store(OpenError),
+    /// The listener broke.
+    Serve(io::Error),
+}
+
+/// Runs a proxy until `shutdown` resolves, then stops it gracefully. `ready` is called with the
+/// address once clients can come.
+pub async fn run(
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), AppError> {
+    let bind_error = |source| AppError::Bind { address: config.listen.http, source };
+    let listener = TcpListener::bind(config.listen.http).await.map_err(bind_error)?;
+    let address = listener.local_addr().map_err(bind_error)?;
+
+    let fronts = Jobs::new();
+    // The front polls each call, or lets go of it, and so does a run with its call to the server.
+    let [runs, upstreams] = [Jobs::new().driven_by_waiters(), Jobs::new().driven_by_waiters()];
+    let stack = Stack::new(stack::open(&config.store).map_err(AppError::Store)?, &config, runs).await;
+    let mut servers = Vec::new();
+    let mut mounts = Vec::new();
+    for server in &config.servers {
+        let upstream = Upstream::new(Arc::new(server.clone()), &config.limits, &upstreams);
+        mounts.push(Mount { name: server.name.clone(), service: stack.service(&config, server, upstream.clone()) });
+        servers.push(upstream);
+    }
+    let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts);
+
+    let grace = config.shutdown.grace;
+    // A caller who is held must be told before its connection is closed.
+    let serving = front.serve(listener, fronts.clone(), grace + LAST_WORDS);
+    let stopping = async {
+        shutdown.await;
+        fronts.stop();
+        stack.drain(tokio::time::sleep(grace)).await;
+    };
+    ready(address);
+    let (served, ()) = {
+        let serving = async {
+            let served = serving.await;
+            if served.is_err() {
+                fronts.stop();
+            }
+            served
+        };
+        tokio::pin!(serving, stopping);
+        tokio::select! {
+            () = &mut stopping => (serving.await, ()),
+            served = &mut serving => match served {
+                Ok(()) => (Ok(()), stopping.await),
+                Err(error) => (Err(error), ()),
+            },
+        }
+    };
+    stack.halt();
+    for server in servers {
+        server.close().await;
+    }
+    upstreams.stop();
+    stack.close().await;
+    served.map_err(AppError::Serve)
+}
+
+impl AppError {
+    /// The exit code of the process: 69 for the listener, 70 to 79 for the store (see [`OpenError`]).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Bind { .. } | Self::Serve(_) => 69,
+            Self::Store(error) => error.exit_code(),
+        }
+    }
+}
+
+impl fmt::Display for AppError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind { address, source } => {
+                write!(f, "cannot listen on {address}: {source}; stop what listens there or choose another listen.http")
+            }
+            Self::Store(error) => error.fmt(f),
+            Self::Serve(source) => write!(f, "the listener broke: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for AppError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Bind { source, .. } | Self::Serve(source) => Some(source),
+            Self::Store(error) => Some(error),
+        }
+    }
+}

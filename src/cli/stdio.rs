@@ -1,0 +1,161 @@
+//! `raincheck stdio`: one server in front of one host, over stdin and stdout.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::sync::oneshot;
+
+use super::signals::Shutdown;
+use super::{exit, serve, terminal};
+use crate::app::{self, Host};
+use crate::config::{self, Config, ConfigFaults, Environment, ServerConfig};
+use crate::telemetry;
+
+/// Which server to serve, and how.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "raincheck stdio [OPTIONS] -- COMMAND [ARGUMENT]...\n       raincheck stdio [OPTIONS] --url URL\n       \
+                      raincheck stdio [OPTIONS] --config FILE [--server NAME]"
+)]
+#[command(group = ArgGroup::new("behind").required(true).args(["config", "url", "command"]))]
+pub(super) struct Stdio {
+    /// A configuration; config.example.toml explains every key
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Which server of the configuration, where it has several
+    #[arg(long, value_name = "NAME", requires = "config")]
+    server: Option<String>,
+    /// The server is at this URL (Streamable HTTP)
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// The directory that keeps the tasks [default: one for this server in the user's data directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    store: Option<String>,
+    /// How long a call may take before it becomes a task [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    after: Option<String>,
+    /// The server is this program, spoken to over its stdin and stdout
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Stdio {
+    pub(super) fn run(self) -> u8 {
+        let name = self.server.clone();
+        match self.read() {
+            Ok(config) => serve_one(config, name.as_deref()),
+            Err(faults) => serve::report(&faults),
+        }
+    }
+
+    fn read(self) -> Result<Config, ConfigFaults> {
+        let mut environment = Environment::of_process().with_flag("listen.stdio", "raincheck stdio", "true".to_owned());
+        for (path, name, value) in [("store.path", "--store", self.store), ("defaults.after", "--after", self.after)] {
+            if let Some(value) = value {
+                environment = environment.with_flag(path, name, value);
+            }
+        }
+        match (self.config, self.url) {
+            (Some(path), _) => config::load(&path, &environment),
+            (None, Some(url)) => Config::for_url(&url, &environment),
+            (None, None) => Config::for_command(&self.command, &environment),
+        }
+    }
+}
+
+/// Serves the server of that name, or the only one, on stdin and stdout, and gives the exit code.
+pub(super) fn serve_one(config: Config, name: Option<&str>) -> u8 {
+    let server = match choose(&config, name) {
+        Ok(server) => server.clone(),
+        Err(why) => {
+            terminal::complain(&why);
+            return exit::USAGE;
+        }
+    };
+    let logs = match telemetry::start_unread(config.log.format, &config.log.level) {
+        Ok(logs) => logs,
+        Err(error) => {
+            terminal::complain(&terminal::chain(&error));
+            return exit::USAGE;
+        }
+    };
+    let started = tokio::runtime::Builder::new_multi_thread().enable_all().build().and_then(|runtime| {
+        let _entered = runtime.enter();
+        let shutdown = Shutdown::of_process()?;
+        Ok((runtime, shutdown))
+    });
+    let (runtime, shutdown) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            terminal::complain(&format!("cannot start: {error}"));
+            return exit::FAILURE;
+        }
+    };
+    let host = Host { input: tokio::io::stdin(), output: tokio::io::stdout(), gone: hung_up(std::io::stdout()) };
+    runtime.block_on(app::run_stdio(config, server, host, shutdown));
+    // A read of stdin cannot be stopped, and nobody waits for it.
+    runtime.shutdown_background();
+    logs.finish();
+    exit::OK
+}
+
+fn choose<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a ServerConfig, String> {
+    let names = || config.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>().join(", ");
+    match (name, config.servers.as_slice()) {
+        (None, [only]) => Ok(only),
+        (None, _) => Err(format!("the configuration has several servers; choose one with --server: {}", names())),
+        (Some(name), servers) => servers
+            .iter()
+            .find(|server| server.name == name)
+            .ok_or_else(|| format!("the configuration has no server \"{}\"; it has: {}", name.escape_debug(), names())),
+    }
+}
+
+/// Resolves when nobody holds the other end of `output` any more. A host that was killed shows in nothing else while
+/// there is nothing to write.
+async fn hung_up(output: impl AsFd + Send + 'static) {
+    let (sender, hung_up) = oneshot::channel();
+    let watch = move || {
+        if wait_for_hang_up(output.as_fd()) {
+            let _ = sender.send(());
+        }
+    };
+    let watching = std::thread::Builder::new().name("raincheck-stdout".to_owned()).spawn(watch);
+    if watching.is_err() || hung_up.await.is_err() {
+        // It cannot be watched: then only a write finds out.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Whether the other end was closed; false if that cannot be told.
+fn wait_for_hang_up(output: BorrowedFd<'_>) -> bool {
+    let mut watched = [PollFd::new(output, PollFlags::empty())];
+    loop {
+        match poll(&mut watched, PollTimeout::NONE) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+            Ok(_) => {
+                let seen = watched.iter().filter_map(PollFd::revents).fold(PollFlags::empty(), |all, one| all | one);
+                return seen.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
+            }
+            Err(_) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::pipe;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_closed_reader_is_noticed_without_a_write() {
+        let (reader, writer) = pipe().unwrap();
+        let mut gone = Box::pin(hung_up(writer));
+        assert!(futures_util::poll!(gone.as_mut()).is_pending());
+        drop(reader);
+        tokio::time::timeout(std::time::Duration::from_secs(30), gone).await.unwrap();
+    }
+}

@@ -1,0 +1,120 @@
+//! Questions of the server that the client has not answered yet, under ids of ours.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::protocol::{Answer, Ask, Json};
+
+/// The open questions of one session.
+#[derive(Debug, Default)]
+pub(super) struct Questions(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Ids below this have been given out.
+    next: u64,
+    open: HashMap<u64, Ask>,
+}
+
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// It goes to the server.
+    Taken,
+    /// The question was answered or withdrawn before: a race that nobody is to blame for.
+    Late,
+    /// No such question was ever asked.
+    NeverAsked,
+}
+
+/// Questions that may be open at the same time in one session; more are refused.
+const OPEN: usize = 64;
+
+impl Questions {
+    /// Keeps a question until it is answered; its id. `None`, and the question refused, if too many are open.
+    pub(super) fn ask(&self, ask: Ask) -> Option<u64> {
+        let mut table = self.lock();
+        if table.open.len() >= OPEN {
+            return None;
+        }
+        let id = table.next;
+        table.next += 1;
+        table.open.insert(id, ask);
+        Some(id)
+    }
+
+    /// Gives the client's answer to the question that `id` names.
+    pub(super) fn answer(&self, id: &Json, answer: Answer) -> Given {
+        // Some clients give every id back as a string.
+        let text = id.as_str();
+        let number = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+        let Ok(number) = number.parse::<u64>() else { return Given::NeverAsked };
+        let (ask, was_asked) = {
+            let mut table = self.lock();
+            (table.open.remove(&number), number < table.next)
+        };
+        match ask {
+            Some(ask) => {
+                ask.answer(answer);
+                Given::Taken
+            }
+            None if was_asked => Given::Late,
+            None => Given::NeverAsked,
+        }
+    }
+
+    /// Takes a question back; false if it was answered already.
+    pub(super) fn withdraw(&self, id: u64) -> bool {
+        self.lock().open.remove(&id).is_some()
+    }
+
+    /// The table is whole after every change, so a poisoned lock holds a good one.
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Asking, Question, QuestionKind};
+
+    fn ask() -> (Ask, Asking) {
+        Ask::new(Question { kind: QuestionKind::Roots, params: Json::empty_object(), key: None })
+    }
+
+    fn id(text: &str) -> Json {
+        Json::parse(bytes::Bytes::from(text.to_owned())).unwrap()
+    }
+
+    fn answer() -> Answer {
+        Answer::Result(Json::empty_object())
+    }
+
+    #[tokio::test]
+    async fn an_answer_finds_its_question_once() {
+        let questions = Questions::default();
+        let ((first, mut asking), (second, _second)) = (ask(), ask());
+        assert_eq!((questions.ask(first), questions.ask(second)), (Some(0), Some(1)));
+        assert_eq!(questions.answer(&id("\"0\""), answer()), Given::Taken);
+        assert_eq!(asking.answer().await, answer());
+        assert_eq!(questions.answer(&id("0"), answer()), Given::Late);
+        assert!(questions.withdraw(1) && !questions.withdraw(1));
+        assert_eq!(questions.answer(&id("1"), answer()), Given::Late);
+        for unknown in ["2", "-1", "1.5", "\"x\"", "null", "{}", "99999999999999999999"] {
+            assert_eq!(questions.answer(&id(unknown), answer()), Given::NeverAsked, "{unknown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn more_questions_than_the_bound_are_refused() {
+        let questions = Questions::default();
+        let asked: Vec<_> = (0..OPEN).map(|_| ask()).collect();
+        let asking: Vec<_> = asked.into_iter().map(|(ask, asking)| (questions.ask(ask).unwrap(), asking)).collect();
+        let (one_more, mut refused) = ask();
+        assert_eq!(questions.ask(one_more), None);
+        assert!(matches!(refused.answer().await, Answer::Error(_)));
+        assert!(questions.withdraw(asking[0].0));
+        assert_eq!(questions.ask(ask().0), Some(OPEN as u64));
+    }
+}

@@ -1,0 +1,76 @@
+//! One call of a modern client, from its request to its answer.
+
+use std::convert::Infallible;
+use std::future::Future;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tower_service::Service;
+
+use super::in_flight::Ticket;
+use super::outbox::Outbox;
+use crate::front::asked::Request;
+use crate::front::exchange;
+use crate::front::running::{self, Step, Wanted, Written};
+use crate::protocol::{Call, Json, Method, Reply, RequestId};
+
+/// A call that runs.
+pub(super) struct Answering {
+    id: RequestId,
+    method: Method,
+    running: running::Running,
+    ticket: Ticket,
+}
+
+/// Gives the call to the service. `on_its_way` is dropped when the service has taken it.
+pub(super) async fn ask<S>(service: S, call: Call, on_its_way: TaskTrackerToken) -> Reply
+where
+    S: Service<Call, Response = Reply, Error = Infallible>,
+{
+    let reply = exchange::ask(service, call).await;
+    drop(on_its_way);
+    reply
+}
+
+impl Answering {
+    /// The call that `reply` will answer.
+    pub(super) fn new(
+        server: &str,
+        request: Request,
+        progress: Option<Json>,
+        reply: impl Future<Output = Reply> + Send + 'static,
+        place: Option<OwnedSemaphorePermit>,
+        ticket: Ticket,
+    ) -> Self {
+        let Request { id, method, params, log_level } = request;
+        let span = running::span(server, &method, params.name());
+        let wanted = Wanted { progress, log: log_level };
+        let running = running::Running::new(reply, &method, wanted, place, span);
+        Self { id, method, running, ticket }
+    }
+
+    /// Sends what belongs to the call, then its answer. Once it is cancelled, nothing more is sent for it
+    /// (2026-07-28, stdio, cancellation).
+    pub(super) async fn run(self, outbox: Outbox) {
+        let Self { id, method, mut running, ticket } = self;
+        let answered = async {
+            loop {
+                match running.step().await {
+                    Step::Notification(notification) => outbox.offer(notification),
+                    Step::Done(outcome) => break Written::new(&id, &method, outcome),
+                }
+            }
+        };
+        let cancelled = ticket.cancellation();
+        let (written, place) = tokio::select! {
+            biased;
+            () = cancelled.cancelled() => return,
+            ready = async { (answered.await, outbox.place().await) } => ready,
+        };
+        // From the answer on its id may be used again.
+        drop(ticket);
+        if let Some(place) = place {
+            place.send(outbox.fitting(&id, written.text), written.handle);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The one connection: reads lines, tells eras apart, starts what is asked.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::StatusCode;
+use tokio::io::AsyncRead;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_service::Service;
+
+use super::batch::Batch;
+use super::call::{self, Answering};
+use super::in_flight::InFlight;
+use super::legacy::{Found, Legacy, Sessions, pump};
+use super::outbox::Outbox;
+use super::{StdioFront, listen, refused};
+use crate::config::Limits;
+use crate::front::asked::{self, Request};
+use crate::front::legacy::{Session, Taken};
+use crate::front::refusal::Refusal;
+use crate::jobs::Jobs;
+use crate::protocol::message::MessageFault;
+use crate::protocol::{Call, Caller, Credentials, Json, Message, Method, Params, Principal, Reply, RequestId, message};
+use crate::upstream::lines::{Line, Lines};
+use crate::upstream::scan::Addressee;
+
+/// The connection to the client.
+pub(super) struct Connection<S> {
+    server: Arc<str>,
+    service: S,
+    limits: Limits,
+    outbox: Outbox,
+    in_flight: InFlight,
+    /// Requests that were read and have not reached the service yet.
+    on_their_way: TaskTracker,
+    calls: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    /// Requests about tasks, which are never refused; more of them wait unread.
+    asks: Arc<Semaphore>,
+    /// Cancelled when nobody waits for answers any more.
+    cut: CancellationToken,
+    sessions: Sessions,
+    jobs: Jobs,
+}
+
+/// Why nothing more is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The input ended: the client wants no more, or is gone.
+    Input,
+    /// Nobody reads the output.
+    Output,
+    /// The proxy stops.
+    Stopped,
+}
+
+/// Requests about tasks that are answered at the same time.
+const ASKS_AT_ONCE: usize = 64;
+
+impl<S> Connection<S>
+where
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
+        let StdioFront { server, service, limits } = front;
+        let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        let (calls, cut, on_their_way) = (places(limits.calls), CancellationToken::new(), TaskTracker::new());
+        let tracked = {
+            let (service, on_their_way) = (service.clone(), on_their_way.clone());
+            move |call| call::ask(service.clone(), call, on_their_way.token()).boxed()
+        };
+        let in_session = (Arc::clone(&calls), limits.calls);
+        let sessions = Sessions::new(Arc::new(tracked), server.to_string(), in_session, outbox.clone(), Jobs::new());
+        let in_flight = InFlight::new(cut.clone());
+        let (streams, asks) = (places(limits.streams), places(ASKS_AT_ONCE));
+        Self { server, service, limits, outbox, in_flight, on_their_way, calls, streams, asks, cut, sessions, jobs }
+    }
+
+    /// Ends all within `grace`: first what was read comes to the service, then running calls may end; without a reader
+    /// they are told to end at once. `stop` is called in between.
+    pub(super) async fn finish(&self, calls: &Jobs, grace: Duration, stop: impl FnOnce()) {
+        self.on_their_way.close();
+        let patience = tokio::time::sleep(grace);
+        let patience = async {
+            tokio::select! {
+                () = patience => tracing::info!("some calls did not end within the grace time"),
+                () = self.outbox.closed() => {}
+            }
+        };
+        tokio::pin!(patience);
+        let in_time = tokio::select! {
+            () = self.on_their_way.wait() => true,
+            () = patience.as_mut() => false,
+        };
+        stop();
+        if in_time {
+            tokio::select! {
+                () = calls.idle() => {}
+                () = patience => {}
+            }
+        }
+        self.cut.cancel();
+        calls.idle().await;
+        self.sessions.close().await;
+    }
+
+    /// Takes lines until there are no more, or nobody is there for the answers, or the proxy stops.
+    pub(super) async fn read<R: AsyncRead + Unpin>(&self, mut lines: Lines<R>) -> Ended {
+        let mut legacy = Legacy::None;
+        let read = async {
+            loop {
+                match lines.next().await {
+                    Line::Whole(line) => self.take(line, &mut legacy).await,
+                    Line::TooLong(whom) => self.too_long(whom, &mut legacy).await,
+                    Line::End => return Ended::Input,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.jobs.stopping() => Ended::Stopped,
+            () = self.outbox.closed() => Ended::Output,
+            ended = read => ended,
+        }
+    }
+
+    async fn take(&self, line: Bytes, legacy: &mut Legacy) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        match Message::parse(&line, self.limits.depth) {
+            Ok(Message::Request { id, method, params }) if asked::is_modern(params.as_ref()) => {
+                if let Err(refusal) = self.request(&id, &method, params).await {
+                    self.outbox.send(refused::by_rule(refusal.to(Some(&id)))).await;
+                }
+            }
+            Ok(message) if self.cancels(&message) => {}
+            Ok(message) => self.legacy(message, legacy).await,
+            Err(fault) => match (&fault.cause, self.sessions.find(legacy, None).await) {
+                (MessageFault::Batch, Found::Live(session)) if session.revision().has_batches() => {
+                    self.batch(session, &line).await;
+                }
+                _ => self.outbox.send(refused::unreadable(&line, &fault)).await,
+            },
+        }
+    }
+
+    async fn batch(&self, session: &Session, line: &Bytes) {
+        match asked::read_batch(line, self.limits.depth) {
+            Ok(messages) => {
+                let batch = Batch::take(session, messages).await;
+                self.jobs.spawn("batch", batch.run(self.outbox.clone(), self.cut.clone()));
+            }
+            Err(refusal) => self.outbox.send(refused::by_rule(refusal)).await,
+        }
+    }
+
+    /// Whether the message cancels a modern request that runs.
+    fn cancels(&self, message: &Message) -> bool {
+        let Message::Notification { method, params: Some(params) } = message else { return false };
+        method == "notifications/cancelled" && params.member("requestId").is_some_and(|id| self.in_flight.cancel(id))
+    }
+
+    async fn too_long(&self, whom: Addressee, legacy: &mut Legacy) {
+        let limit = self.limits.body;
+        tracing::warn!(limit, "a line of the client is longer than limits.body allows");
+        match whom {
+            Addressee::Us(Some(id)) => self.outbox.send(refused::too_long(Some(id), limit)).await,
+            Addressee::Us(None) => {}
+            // The server's question is not left open.
+            Addressee::Call(id) => {
+                let error = refused::too_long_answer(limit);
+                self.legacy(Message::Error { id: Some(id), error }, legacy).await;
+            }
+            Addressee::Unnamed | Addressee::Nobody => self.outbox.send(refused::too_long(None, limit)).await,
+        }
+    }
+
+    /// A message of a client that does not say with each that it is modern.
+    async fn legacy(&self, message: Message, legacy: &mut Legacy) {
+        let id = match &message {
+            Message::Request { id, method, params } => {
+                if method == "initialize" {
+                    return self.initialize(id.clone(), params.clone(), legacy).await;
+                }
+                Some(id.clone())
+            }
+            _ => None,
+        };
+        let session = match self.sessions.find(legacy, id.as_ref()).await {
+            Found::Live(session) => session,
+            Found::Refused => return,
+            Found::None => return self.without_session(&message).await,
+        };
+        match session.take(message, Credentials::default()) {
+            Taken::Runs(outflow) => {
+                let (outbox, cut) = (self.outbox.clone(), self.cut.clone());
+                self.jobs.spawn("call", async move {
+                    tokio::select! {
+                        answer = pump(*outflow, &outbox) => if let (Some(answer), Some(id)) = (answer, id) {
+                            outbox.send(outbox.fitting(&id, answer)).await;
+                        },
+                        () = cut.cancelled() => {}
+                    }
+                });
+            }
+            Taken::Passes(passing) => passing.await,
+            Taken::Done => {}
+            // Nobody waits for an answer to an answer, or to a notification.
+            Taken::Refused(error) => tracing::debug!(%error, "a message was ignored"),
+        }
+    }
+
+    async fn initialize(&self, id: RequestId, params: Option<Json>, legacy: &mut Legacy) {
+        match Params::read(&Method::Attach, params) {
+            Ok(params) => {
+                // A client that begins anew gets a server that does.
+                *legacy = Legacy::None;
+                *legacy = self.sessions.initialize(id, params, self.on_their_way.token());
+            }
+            Err(error) => self.outbox.send(message::error(Some(&id), &error)).await,
+        }
+    }
+
+    async fn without_session(&self, message: &Message) {
+        match message {
+            // It may come before all else (2025-11-25, lifecycle).
+            Message::Request { id, method, .. } if method == "ping" => {
+                self.outbox.send(message::result(id, Json::empty_object().into())).await;
+            }
+            Message::Request { id, .. } => self.outbox.send(refused::not_initialized(id)).await,
+            _ => tracing::debug!("a message was ignored: it belongs to no session"),
+        }
+    }
+
+    async fn request(&self, id: &RequestId, name: &str, params: Option<Json>) -> Result<(), Refusal> {
+        let method = Method::of(name);
+        let params = Params::read(&method, params).map_err(|error| Refusal::rpc(StatusCode::BAD_REQUEST, error))?;
+        let request = asked::read_modern(id, name, method, params, None)?;
+        let Some(ticket) = self.in_flight.begin(id) else {
+            self.outbox.send(refused::repeated_id(id)).await;
+            return Ok(());
+        };
+        let caller = Caller::of_modern(&request.params, Principal::Local, Credentials::default());
+        if request.method == Method::Listen {
+            let terms = listen::check(&request, &caller, &self.streams)?;
+            let (method, params) = (request.method, request.params);
+            let call = Call { method, params, caller, arrived: Instant::now() };
+            let reply = call::ask(self.service.clone(), call, self.on_their_way.token());
+            let (outbox, jobs) = (self.outbox.clone(), self.jobs.clone());
+            let subscription = listen::run(ticket, terms, request.id, reply, outbox, jobs);
+            self.jobs.spawn("subscription", subscription);
+            return Ok(());
+        }
+        let place = self.place(&request).await?;
+        let progress = caller.progress_token.clone();
+        let (method, params) = (request.method.clone(), request.params.clone());
+        let call = Call { method, params, caller, arrived: Instant::now() };
+        let reply = call::ask(self.service.clone(), call, self.on_their_way.token());
+        let answering = Answering::new(&self.server, request, progress, reply, place, ticket);
+        self.jobs.spawn("call", answering.run(self.outbox.clone()));
+        Ok(())
+    }
+
+    /// A place among the calls at the same time. A client must always be able to ask after its tasks.
+    async fn place(&self, request: &Request) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+        if matches!(request.method, Method::GetTask | Method::UpdateTask | Method::CancelTask) {
+            return Ok(Arc::clone(&self.asks).acquire_owned().await.ok());
+        }
+        let place = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
+            let limit = self.limits.calls;
+            Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
+        })?;
+        Ok(Some(place))
+    }
+}

@@ -1,0 +1,57 @@
+//! `subscriptions/listen` on the shared channel (2026-07-28, subscriptions).
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::in_flight::Ticket;
+use super::outbox::Outbox;
+use super::refused;
+use crate::front::asked::Request;
+use crate::front::listen::{Feed, Filter};
+use crate::front::refusal::Refusal;
+use crate::jobs::Jobs;
+use crate::protocol::{Caller, Reply, RequestId};
+
+/// A place for the subscription that `request` asks for, if it may be had, and what it wants to hear of.
+pub(super) fn check(
+    request: &Request,
+    caller: &Caller,
+    streams: &Arc<Semaphore>,
+) -> Result<(OwnedSemaphorePermit, Filter), Refusal> {
+    let filter = Filter::read(&request.params, caller.tasks)?;
+    let place = Arc::clone(streams).try_acquire_owned();
+    let busy = "too many open subscriptions at once (limits.streams); try again later";
+    Ok((place.map_err(|_| Refusal::busy(busy.to_owned()))?, filter))
+}
+
+/// Keeps a subscription until it is cancelled, or `jobs` stop or the server ends it: then it ends with its answer.
+pub(super) async fn run(
+    ticket: Ticket,
+    (place, filter): (OwnedSemaphorePermit, Filter),
+    id: RequestId,
+    reply: impl Future<Output = Reply> + Send + 'static,
+    outbox: Outbox,
+    jobs: Jobs,
+) {
+    let opened = tokio::select! {
+        () = ticket.cancelled() => return,
+        opened = Feed::open(id.clone(), filter, reply, jobs) => opened,
+    };
+    match opened {
+        Ok(mut feed) => loop {
+            let message = tokio::select! {
+                biased;
+                () = ticket.cancelled() => break,
+                message = feed.next() => message,
+            };
+            match message {
+                Some(message) => outbox.send(message).await,
+                None => break,
+            }
+        },
+        Err(refusal) => outbox.send(refused::by_rule(refusal.to(Some(&id)))).await,
+    }
+    drop(place);
+}

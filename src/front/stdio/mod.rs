@@ -1,0 +1,97 @@
+//! The server for the one client on stdin and stdout (2026-07-28 and older revisions, stdio).
+//!
+//! One message a line, all on one channel: requests run at the same time, what belongs to them goes out between
+//! the answers of others. The client is this machine's user.
+
+mod batch;
+mod call;
+mod connection;
+mod in_flight;
+mod legacy;
+mod listen;
+mod outbox;
+mod refused;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower_service::Service;
+
+use self::connection::Connection;
+use self::outbox::Outbox;
+use crate::config::Limits;
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Reply};
+use crate::upstream::lines::Lines;
+
+/// The client side over stdio: one server, one client.
+pub struct StdioFront<S> {
+    server: Arc<str>,
+    service: S,
+    limits: Limits,
+}
+
+/// How long the last bytes may take to be read when everything else is over.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+impl<S> StdioFront<S> {
+    /// A front for the server of that name, whose calls `service` answers.
+    pub fn new(server: &str, service: S, limits: Limits) -> Self {
+        Self { server: server.into(), service, limits }
+    }
+}
+
+impl<S> StdioFront<S>
+where
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    /// Serves the client that writes to `input` and reads from `output`, until the input ends, nobody reads the
+    /// output any more (`gone` resolves, or a write fails), or [`Jobs::stop`] is called on `jobs`.
+    ///
+    /// Then `jobs` is stopped, once every request that was read is on its way; running calls may end within
+    /// `grace`, unless there is nobody to answer to.
+    pub async fn serve<R, W>(self, input: R, output: W, gone: impl Future<Output = ()>, jobs: Jobs, grace: Duration)
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let writer = Jobs::new();
+        let (outbox, queue) = Outbox::new(self.limits.line);
+        writer.spawn("stdout", queue.write_to(output));
+        let lines = Lines::new(input, self.limits.body);
+        let calls = jobs.child();
+        let outgoing = outbox.clone();
+        let connection = Connection::new(self, outbox, calls.clone());
+        let served = async move {
+            let ended = connection.read(lines).await;
+            tracing::debug!(?ended, "nothing more is read");
+            connection.finish(&calls, grace, || jobs.stop()).await;
+        };
+        {
+            let mut served = pin!(served);
+            tokio::select! {
+                () = served.as_mut() => {}
+                () = gone => {
+                    outgoing.close();
+                    served.await;
+                }
+            }
+        }
+        drop(outgoing);
+        if tokio::time::timeout(LAST_MOMENT, writer.idle()).await.is_err() {
+            tracing::info!("the client left its last answers unread");
+        }
+    }
+}
+
+impl<S> fmt::Debug for StdioFront<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StdioFront").field("server", &self.server).finish_non_exhaustive()
+    }
+}

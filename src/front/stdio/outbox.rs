@@ -1,0 +1,229 @@
+//! What goes out: one line a message, through one bounded queue.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::refused;
+use crate::front::sse;
+use crate::protocol::reply::Delivery;
+use crate::protocol::{RequestId, Rope};
+
+/// Where messages for the client are put. Clones share the queue.
+#[derive(Clone, Debug)]
+pub(super) struct Outbox {
+    queue: mpsc::Sender<Item>,
+    closed: CancellationToken,
+    /// Bytes of a line that the client takes.
+    longest: usize,
+}
+
+/// The other end, which writes.
+#[derive(Debug)]
+pub(super) struct Queue {
+    items: mpsc::Receiver<Item>,
+    closed: CancellationToken,
+}
+
+/// A place in the queue.
+#[derive(Debug)]
+pub(super) struct Place<'a>(mpsc::Permit<'a, Item>);
+
+/// One message, and the handle in it, if there is one.
+#[derive(Debug)]
+struct Item {
+    text: Rope,
+    handle: Option<Delivery>,
+}
+
+/// Messages that wait. Answers wait for a place; they are held by their calls anyway.
+const WAITING: usize = 64;
+/// Places among them that progress and logs leave free.
+const RESERVED: usize = 32;
+/// Bytes that are written at once, where several messages wait.
+const JOINED: usize = 64 << 10;
+
+impl Outbox {
+    /// An empty queue, for a client that takes lines of up to `longest` bytes.
+    pub(super) fn new(longest: usize) -> (Self, Queue) {
+        let (queue, items) = mpsc::channel(WAITING);
+        let closed = CancellationToken::new();
+        (Self { queue, closed: closed.clone(), longest }, Queue { items, closed })
+    }
+
+    /// Sends a message, once there is a place for it; dropped if nobody reads any more.
+    pub(super) async fn send(&self, text: Rope) {
+        if let Some(place) = self.place().await {
+            place.send(text, None);
+        }
+    }
+
+    /// Waits for a place; `None` if nobody reads any more.
+    pub(super) async fn place(&self) -> Option<Place<'_>> {
+        tokio::select! {
+            biased;
+            () = self.closed.cancelled() => None,
+            place = self.queue.reserve() => place.ok().map(Place),
+        }
+    }
+
+    /// The answer to the request `id`, or what is said in its place if it is too long for the client.
+    pub(super) fn fitting(&self, id: &RequestId, text: Rope) -> Rope {
+        let length = text.len();
+        if length <= self.longest {
+            return text;
+        }
+        tracing::warn!(length, limit = self.longest, "an answer is too long for the client (limits.line)");
+        refused::too_long_to_send(id, length, self.longest)
+    }
+
+    /// Sends a message that may be dropped when the client is behind, or when it is too long for it.
+    pub(super) fn offer(&self, text: Rope) {
+        if text.len() <= self.longest && self.queue.capacity() > RESERVED {
+            let _ = self.queue.try_send(Item { text, handle: None });
+        }
+    }
+
+    /// Nobody reads any more.
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    /// Resolves when nobody reads any more.
+    pub(super) fn closed(&self) -> impl Future<Output = ()> + '_ {
+        self.closed.cancelled()
+    }
+}
+
+impl Place<'_> {
+    /// Sends a message; `handle` learns when its last byte is out, or that it never will be.
+    pub(super) fn send(self, text: Rope, handle: Option<Delivery>) {
+        self.0.send(Item { text, handle });
+    }
+}
+
+impl Queue {
+    /// Writes until the last [`Outbox`] is gone, or nobody reads any more.
+    pub(super) async fn write_to<W: AsyncWrite + Unpin>(mut self, mut output: W) {
+        let closed = self.closed.clone();
+        tokio::select! {
+            () = closed.cancelled() => {}
+            written = self.write_all(&mut output) => if let Err(error) = written {
+                tracing::info!(%error, "the client reads no more");
+                self.closed.cancel();
+            }
+        }
+    }
+
+    async fn write_all<W: AsyncWrite + Unpin>(&mut self, output: &mut W) -> std::io::Result<()> {
+        let mut waiting = Vec::new();
+        while self.items.recv_many(&mut waiting, WAITING).await > 0 {
+            let mut joined = Vec::new();
+            let mut handles = Vec::new();
+            for Item { text, handle } in waiting.drain(..) {
+                handles.extend(handle);
+                for piece in text.into_pieces().into_iter().map(sse::single_line).chain([LINE_END]) {
+                    if joined.len() + piece.len() <= JOINED {
+                        joined.extend_from_slice(&piece);
+                        continue;
+                    }
+                    output.write_all(&joined).await?;
+                    joined.clear();
+                    output.write_all(&piece).await?;
+                }
+            }
+            output.write_all(&joined).await?;
+            output.flush().await?;
+            handles.into_iter().for_each(Delivery::delivered);
+        }
+        Ok(())
+    }
+}
+
+const LINE_END: Bytes = Bytes::from_static(b"\n");
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+
+    use super::*;
+
+    fn text(text: &str) -> Rope {
+        Rope::from(Bytes::from(text.to_owned()))
+    }
+
+    #[tokio::test]
+    async fn a_handle_is_out_when_its_last_byte_was_taken() {
+        let (outbox, queue) = Outbox::new(usize::MAX);
+        let (near, far) = tokio::io::duplex(16);
+        let writing = queue.write_to(near);
+        let (handle, mut delivered) = Delivery::new();
+        let reading = async {
+            outbox.place().await.unwrap().send(text(&"x".repeat(64)), Some(handle));
+            drop(outbox);
+            let mut far = BufReader::with_capacity(1, far);
+            let mut seen = vec![0; 40];
+            far.read_exact(&mut seen).await.unwrap();
+            assert!(delivered.try_recv().is_err());
+            far.read_to_end(&mut seen).await.unwrap();
+            assert_eq!(seen.len(), 65);
+            delivered.await.unwrap();
+        };
+        tokio::join!(writing, reading);
+    }
+
+    #[tokio::test]
+    async fn a_handle_that_nobody_reads_is_lost() {
+        let (outbox, queue) = Outbox::new(usize::MAX);
+        let (near, far) = tokio::io::duplex(16);
+        drop(far);
+        let (handle, delivered) = Delivery::new();
+        outbox.place().await.unwrap().send(text("{}"), Some(handle));
+        queue.write_to(near).await;
+        delivered.await.unwrap_err();
+        outbox.closed().await;
+        // Nor does anybody wait for a place.
+        for _ in 0..2 * WAITING {
+            outbox.send(text("{}")).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn progress_leaves_places_for_answers() {
+        let (outbox, queue) = Outbox::new(usize::MAX);
+        for _ in 0..10 * WAITING {
+            outbox.offer(text("\"progress\""));
+        }
+        for _ in 0..RESERVED {
+            outbox.send(text("\"answer\"")).await;
+        }
+        drop(outbox);
+        let (near, far) = tokio::io::duplex(1 << 20);
+        queue.write_to(near).await;
+        let mut lines = BufReader::new(far).lines();
+        let mut seen = Vec::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            seen.push(line);
+        }
+        let count = |wanted: &str| seen.iter().filter(|line| *line == wanted).count();
+        assert_eq!((count("\"progress\""), count("\"answer\"")), (WAITING - RESERVED, RESERVED));
+    }
+
+    #[tokio::test]
+    async fn a_message_is_one_line_of_any_length() {
+        let (outbox, queue) = Outbox::new(usize::MAX);
+        let long = "y".repeat(3 * JOINED);
+        outbox.send(text("{\"a\":\r\n\"\u{2028}\"}")).await;
+        outbox.send(text(&format!("\"{long}\""))).await;
+        outbox.send(text("1")).await;
+        drop(outbox);
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        queue.write_to(near).await;
+        let mut seen = String::new();
+        far.read_to_string(&mut seen).await.unwrap();
+        assert_eq!(seen, format!("{{\"a\":\"\\u2028\"}}\n\"{long}\"\n1\n"));
+    }
+}

@@ -1,0 +1,166 @@
+//! What a question of the server does: it is passed on, it makes the call a task, it is gathered with others for the
+//! caller, it goes into the record of the task, or it is refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Questions;
+use super::attend::Attendance;
+use super::desk::{Desk, DeskEvent, Write, refuse};
+use super::seat::{Owned, Seat};
+use crate::protocol::error::code;
+use crate::protocol::{Answer, Ask, Event, Failure, Reason, Retry, RpcError};
+use crate::store::{ChangeError, Closing, CommitError};
+use crate::task::Refusal;
+
+/// How long a write of the record waits until it is tried again.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
+impl Attendance {
+    /// The server asks.
+    pub(super) async fn ask(&mut self, seat: Seat, ask: Ask) -> Seat {
+        // Questions are written to the store, for which the server must not have to wait.
+        self.running.send_to_background();
+        if let (Seat::Held(held), Questions::PassOn) = (&seat, self.way.questions) {
+            held.sender.event(Event::Ask(ask));
+            return seat;
+        }
+        if !self.may_ask(&seat, &ask) {
+            refuse_undeclared(ask);
+            return seat;
+        }
+        if seat.is_stopping() || self.run.shared.draining.is_cancelled() {
+            refuse(ask, "the call is being stopped");
+            return seat;
+        }
+        if let (Seat::Held(_), Some(answer)) =
+            (&seat, ask.question().key.as_deref().and_then(|key| self.ahead.take(key)))
+        {
+            ask.answer(answer);
+            return seat;
+        }
+        let limit = self.run.plan.ask_timeout;
+        let desk = self.desk.get_or_insert_with(|| {
+            let board = match &seat {
+                Seat::Task(owned) => Arc::clone(owned.live.board()),
+                Seat::Held(_) | Seat::Parked(_) => Arc::default(),
+            };
+            Box::new(Desk::new(board, limit))
+        });
+        let Some(question) = desk.post(ask, &self.run.shared.memory) else { return seat };
+        match seat {
+            Seat::Task(owned) => {
+                desk.writes.push_back(Write::Open(question));
+                self.write(&owned).await;
+                Seat::Task(owned)
+            }
+            Seat::Held(mut held) => match self.way.questions {
+                Questions::RoundTrip | Questions::First { .. } => {
+                    desk.gather();
+                    // The caller is asked first.
+                    held.promote_at = None;
+                    Seat::Held(held)
+                }
+                Questions::Promote | Questions::PassOn | Questions::Refuse => self.promote(held).await,
+            },
+            // It is asked in the next round.
+            Seat::Parked(parked) => Seat::Parked(parked),
+        }
+    }
+
+    /// Whether the caller may be asked this. The upstream has looked at that before.
+    fn may_ask(&self, seat: &Seat, ask: &Ask) -> bool {
+        let refused = matches!((seat, self.way.questions), (Seat::Held(_), Questions::Refuse));
+        !refused && self.way.abilities.covers(ask.question())
+    }
+
+    /// Something happened at the desk; `None` when the run is over.
+    pub(super) async fn at_desk(&mut self, seat: Seat, event: DeskEvent) -> Option<Seat> {
+        let Some(desk) = &mut self.desk else { return Some(seat) };
+        match event {
+            DeskEvent::Taken => {}
+            DeskEvent::Withdrawn(number) => {
+                // It may have been answered.
+                let Some((key, _)) = desk.board.take_number(number) else { return Some(seat) };
+                if let Seat::Task(owned) = &seat {
+                    desk.writes.push_back(Write::Close(key));
+                    self.write(owned).await;
+                }
+            }
+            DeskEvent::Write => {
+                desk.write_at = None;
+                if let Seat::Task(owned) = &seat {
+                    self.write(owned).await;
+                }
+            }
+            DeskEvent::Gathered => {
+                desk.gather_until = None;
+                if let Seat::Held(held) = seat {
+                    return Some(self.put_to_caller(held));
+                }
+            }
+            DeskEvent::TooLong => {
+                desk.board.clear();
+                self.give_up(seat, unanswered(self.run.plan.ask_timeout)).await;
+                return None;
+            }
+            DeskEvent::Called(resume) => return self.resume(seat, resume).await,
+        }
+        Some(seat)
+    }
+
+    /// Writes into the record of the task what it does not say yet.
+    async fn write(&mut self, owned: &Owned) {
+        let (id, store) = (owned.settler.id(), &self.run.shared.store);
+        let Some(desk) = &mut self.desk else { return };
+        while let Some(write) = desk.writes.front().cloned() {
+            let written = match &write {
+                Write::Open(question) => store.open_question(&id, question.clone()).await,
+                Write::Close(key) => store.close_question(&id, key, Closing::Withdrawn).await,
+            };
+            match written {
+                // An earlier try, which was thought to have failed, may have done it.
+                Ok(_) | Err(ChangeError::Refused(Refusal::KeyUsed | Refusal::NotAsked, _)) => {}
+                Err(error) if error.is_final() => {
+                    let too_much = matches!(
+                        error,
+                        ChangeError::Refused(Refusal::TooMuchAsked, _)
+                            | ChangeError::Commit(CommitError::TooLarge { .. })
+                    );
+                    if let Write::Open(question) = &write
+                        && let Some((_, ask)) = desk.board.take_number(question.number)
+                    {
+                        refuse(ask, if too_much { "the task asks too much at once" } else { "the task has ended" });
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(task = ?id, %error, "a question waits for the store");
+                    desk.write_at = Some(Instant::now() + WRITE_AGAIN);
+                    return;
+                }
+            }
+            desk.writes.pop_front();
+        }
+    }
+}
+
+/// The client has not declared that it can be asked this, or this call cannot ask.
+fn refuse_undeclared(ask: Ask) {
+    let kind = ask.question().kind;
+    let message = format!("this client cannot be asked {kind} in this request");
+    ask.answer(Answer::Error(RpcError::new(code::METHOD_NOT_FOUND, message)));
+}
+
+fn unanswered(limit: Duration) -> Failure {
+    let limit = humantime::format_duration(limit);
+    Failure::new(
+        Reason::InputTimeout,
+        format!(
+            "the tool asked and got no answer within {limit} (ask_timeout); the server was told to stop; \
+             it may have done part of its work, check before calling it again"
+        ),
+        Retry::Unknown,
+    )
+}

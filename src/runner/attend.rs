@@ -1,0 +1,241 @@
+//! Listens to the server and to whoever waits, until the run has ended.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::board::Room;
+use super::clock::RunClock;
+use super::desk::{Desk, DeskEvent, at};
+use super::live::Phase;
+use super::promote::Seed;
+use super::request_state::Subject;
+use super::responses::Responses;
+use super::run::{Permits, Run};
+use super::running::Running;
+use super::seat::{Held, Seat, Wish};
+use super::{Linger, Way};
+use crate::clock::Timestamp;
+use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
+use crate::task::State;
+
+/// One call that was sent.
+pub(super) struct Attendance {
+    pub(super) run: Run,
+    pub(super) running: Running,
+    /// How the call goes on; a retry may change it.
+    pub(super) way: Way,
+    /// The request, if it may be retried.
+    pub(super) subject: Option<Subject>,
+    /// Answers that came with the call itself, for questions whose keys the server chooses.
+    pub(super) ahead: Responses,
+    /// Its questions, once there was one.
+    pub(super) desk: Option<Box<Desk>>,
+    clock: RunClock,
+    /// What was reported before the promotion is where the task is.
+    progress: Option<(Progress, Timestamp)>,
+    /// Gone when the run has ended and only its outcome is kept.
+    pub(super) permits: Option<Permits>,
+    /// Room for that outcome.
+    pub(super) kept: Option<Room>,
+}
+
+/// What happens next.
+enum Next {
+    Event(Event),
+    Wish(Wish),
+    Desk(DeskEvent),
+    /// The run has taken too long.
+    Deadline,
+    /// Nothing more is started, and nobody will answer.
+    Draining,
+    /// The jobs are to end.
+    Stopping,
+}
+
+/// How long a result may still win after a stop.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
+impl Attendance {
+    pub(super) fn new(run: Run, running: Running, permits: Permits, subject: Option<Subject>) -> Self {
+        let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.timeout));
+        let ahead = Responses::default();
+        Self {
+            run,
+            running,
+            way,
+            subject,
+            ahead,
+            desk: None,
+            clock,
+            progress: None,
+            permits: Some(permits),
+            kept: None,
+        }
+    }
+
+    /// The same, for a call that came with answers.
+    pub(super) fn answered_ahead(self, ahead: Option<Responses>) -> Self {
+        Self { ahead: ahead.unwrap_or_default(), ..self }
+    }
+
+    /// Attends the run until it has ended.
+    pub(super) async fn attend(mut self, mut seat: Seat) {
+        loop {
+            let waiting = self.is_waiting(&seat);
+            self.clock.pause_if(waiting);
+            let next = self.next(&mut seat, waiting).await;
+            match self.act(seat, next).await {
+                Some(next) => seat = next,
+                None => break,
+            }
+        }
+        // Whoever asked and was not answered is refused, and retries find nothing.
+        if let Some(desk) = self.desk.take() {
+            desk.board.clear();
+        }
+        if !matches!(self.running, Running::Over) {
+            Box::pin(self.linger()).await;
+        }
+    }
+
+    /// Whether an answer is awaited.
+    fn is_waiting(&self, seat: &Seat) -> bool {
+        matches!(seat, Seat::Parked(_)) || self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty())
+    }
+
+    async fn next(&mut self, seat: &mut Seat, waiting: bool) -> Next {
+        let shared = &self.run.shared;
+        let has_ended = matches!(seat, Seat::Parked(parked) if parked.ended.is_some());
+        let desk = async {
+            match &mut self.desk {
+                Some(desk) => desk.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            event = self.running.next(), if !has_ended => Next::Event(event),
+            wish = seat.wish() => Next::Wish(wish),
+            event = desk => Next::Desk(event),
+            () = at(self.clock.deadline()) => Next::Deadline,
+            () = shared.draining.cancelled(), if waiting => Next::Draining,
+            () = shared.jobs.stopping() => Next::Stopping,
+        }
+    }
+
+    /// Does what is to be done; `None` when the run is over.
+    async fn act(&mut self, seat: Seat, next: Next) -> Option<Seat> {
+        match next {
+            Next::Event(event) => self.event(seat, event).await,
+            Next::Wish(wish) => match (wish, seat) {
+                // Rare ends are boxed, so that their state is not part of every call's.
+                (Wish::Promote, Seat::Held(held)) => Some(Box::pin(self.promote(held)).await),
+                (Wish::Promote | Wish::Stop, seat) => {
+                    Box::pin(self.stop(seat)).await;
+                    None
+                }
+            },
+            Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
+            Next::Deadline => {
+                Box::pin(self.give_up(seat, timed_out(self.run.plan.timeout))).await;
+                None
+            }
+            Next::Draining => {
+                let how = "Raincheck was stopped while the tool waited for an answer";
+                Box::pin(self.give_up(seat, Failure::outcome_unknown(how))).await;
+                None
+            }
+            Next::Stopping => {
+                self.running = Running::Over;
+                seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
+                None
+            }
+        }
+    }
+
+    async fn event(&mut self, seat: Seat, event: Event) -> Option<Seat> {
+        match (event, seat) {
+            (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
+            (Event::Done(outcome), seat) => {
+                self.end(seat, outcome).await;
+                None
+            }
+            (Event::Ask(ask), seat) => Some(Box::pin(self.ask(seat, ask)).await),
+            (event @ (Event::Progress(_) | Event::Log(_) | Event::Notification(_) | Event::Attached(_)), seat) => {
+                let now = self.run.shared.store.clock().now();
+                if let (Event::Progress(reported), Seat::Held(_) | Seat::Parked(_)) = (&event, &seat) {
+                    self.progress = Some((reported.clone(), now));
+                }
+                seat.pass(event, now);
+                Some(seat)
+            }
+        }
+    }
+
+    /// Makes a task of the call, with all questions that are open.
+    pub(super) async fn promote(&mut self, held: Held) -> Seat {
+        // The server must not have to wait for the store.
+        self.running.send_to_background();
+        let now = self.run.shared.store.clock().now();
+        // Later by the time that it has waited for input.
+        let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
+        let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
+        let mut seed = Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() });
+        if let Some(desk) = &mut self.desk {
+            let questions = desk.board.questions();
+            seed.asked = desk.asked.clone();
+            seed.board = desk.board.clone();
+            desk.gather_until = None;
+            if !questions.is_empty() {
+                seed.state = State::InputRequired { started, since: now, questions };
+            }
+        }
+        self.run.promote(held, seed).await
+    }
+
+    /// Ends the run because it cannot go on; the server is told to stop.
+    pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
+        self.running.stop();
+        seat.end(Outcome::Failed(failure)).await;
+    }
+
+    /// Stops the run. A result that is already on its way may still win.
+    async fn stop(&mut self, seat: Seat) {
+        if let Some(desk) = &self.desk {
+            desk.board.clear();
+        }
+        self.running.stop();
+        let Seat::Task(_) = &seat else { return };
+        match timeout(STOP_GRACE, self.running.outcome()).await {
+            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(outcome).await,
+            Ok(_) | Err(_) => seat.stopped().await,
+        }
+    }
+
+    /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.
+    async fn linger(mut self) {
+        let until = match self.run.plan.linger {
+            Linger::AtMost(grace) => Instant::now() + grace,
+            Linger::UntilTimeout => Instant::now() + self.clock.left(),
+        };
+        tokio::select! {
+            _ = self.running.outcome() => {}
+            () = sleep_until(until) => {}
+            () = self.run.shared.draining.cancelled() => {}
+        }
+        drop(self.permits);
+    }
+}
+
+fn timed_out(limit: Duration) -> Failure {
+    let limit = humantime::format_duration(limit);
+    Failure::new(
+        Reason::Timeout,
+        format!(
+            "the server did not finish within {limit} (timeout) and was told to stop; \
+             it may have done part of its work, check before calling it again"
+        ),
+        Retry::Unknown,
+    )
+}

@@ -1,0 +1,106 @@
+//! Runs that wait for a retry of their call (2026-07-28, multi round-trip requests).
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::Instant;
+
+use super::Way;
+use super::request_state::RunId;
+use super::responses::Responses;
+use crate::protocol::ReplySender;
+use crate::shared_map::SharedMap;
+
+/// All runs that were parked and have not ended.
+#[derive(Debug)]
+pub(super) struct ParkedRuns {
+    runs: SharedMap<RunId, mpsc::Sender<Resume>>,
+    most: usize,
+}
+
+/// Where retries for one run come in. While this lives, they find the run.
+#[derive(Debug)]
+pub(super) struct Counter {
+    pub(super) id: RunId,
+    /// How often the caller was asked.
+    pub(super) round: u32,
+    calls: mpsc::Receiver<Resume>,
+    runs: Arc<ParkedRuns>,
+}
+
+/// A retry.
+#[derive(Debug)]
+pub(super) struct Resume {
+    pub(super) sender: ReplySender,
+    pub(super) responses: Responses,
+    pub(super) arrived: Instant,
+    pub(super) way: Way,
+}
+
+/// Why a retry was not heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unheard {
+    /// The run has ended, was given up, or was one of an earlier process.
+    Gone,
+    /// Too many copies of the retry wait already.
+    Busy,
+}
+
+/// How long a run is parked at most. Nobody polls it, so nobody could be told that it still waits; and it keeps its
+/// slot.
+pub(super) const LONGEST: Duration = Duration::from_mins(10);
+
+/// Retries of one round that may wait to be seen.
+const WAITING: usize = 8;
+
+impl ParkedRuns {
+    /// At most `most` runs.
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { runs: SharedMap::default(), most })
+    }
+
+    /// A place for retries of one run; `None` if there are too many.
+    pub(super) fn open(self: &Arc<Self>) -> Option<Counter> {
+        if self.runs.len() >= self.most {
+            return None;
+        }
+        let (sender, calls) = mpsc::channel(WAITING);
+        let id: RunId = rand::random();
+        self.runs.insert(id, sender);
+        Some(Counter { id, round: 0, calls, runs: Arc::clone(self) })
+    }
+
+    /// Hands a retry to its run.
+    pub(super) fn resume(&self, id: &RunId, resume: Resume) -> Result<(), Unheard> {
+        let run = self.runs.get(id).ok_or(Unheard::Gone)?;
+        run.try_send(resume).map_err(|error| match error {
+            TrySendError::Full(_) => Unheard::Busy,
+            TrySendError::Closed(_) => Unheard::Gone,
+        })
+    }
+}
+
+impl Counter {
+    /// A retry that has come already.
+    pub(super) fn waiting(&mut self) -> Option<Resume> {
+        self.calls.try_recv().ok()
+    }
+
+    /// The next retry. Cancel safe.
+    pub(super) async fn next(&mut self) -> Resume {
+        match self.calls.recv().await {
+            Some(resume) => resume,
+            // The map holds the other end for as long as this lives.
+            None => pending().await,
+        }
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.runs.runs.remove(&self.id);
+    }
+}

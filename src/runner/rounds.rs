@@ -1,0 +1,184 @@
+//! Rounds of questions before there is a task (2026-07-28, multi round-trip requests): the caller is sent away with
+//! questions, the run is parked, and goes on when the call is retried with answers.
+
+use tokio::time::Instant;
+
+use super::attend::Attendance;
+use super::desk::{Desk, refuse};
+use super::parked::{LONGEST, Resume};
+use super::request_state::Claim;
+use super::responses::Responses;
+use super::run::Run;
+use super::seat::{Held, Owned, Parked, Seat};
+use super::{Promotion, Questions, view};
+use crate::protocol::rope::ObjectWriter;
+use crate::protocol::{Failure, Outcome, Reason, ReplySender, Retry, RpcError};
+
+/// Callers who may wait for the outcome of the same retry.
+const MOST_JOINED: usize = 8;
+
+impl Attendance {
+    /// Sends the caller away with the questions that are open, to come back with answers.
+    pub(super) fn put_to_caller(&mut self, held: Held) -> Seat {
+        let shared = &self.run.shared;
+        let (Some(desk), Some(subject)) = (&mut self.desk, &self.subject) else { return Seat::Held(held) };
+        let questions = desk.board.questions();
+        if questions.is_empty() {
+            return Seat::Held(held);
+        }
+        let Some(counter) = desk.counter.take().or_else(|| shared.parked.open()) else {
+            for question in questions {
+                if let Some((_, ask)) = desk.board.take_number(question.number) {
+                    refuse(ask, "too many calls wait for answers in Raincheck; try again later");
+                }
+            }
+            return Seat::Held(held);
+        };
+        let counter = desk.counter.insert(counter);
+        counter.round = counter.round.saturating_add(1);
+        desk.is_parked = true;
+        let patience = self.run.plan.ask_timeout.min(LONGEST);
+        let expires = shared.store.clock().now().after(patience);
+        let claim = Claim { run: counter.id, round: counter.round, expires };
+        let state = claim.sealed(&shared.store, &self.run.principal, &self.run.plan.server, subject);
+        let mut result = ObjectWriter::new();
+        result.string("resultType", "input_required").rope("inputRequests", view::input_requests(&questions));
+        result.string("requestState", &state);
+        held.done(Outcome::Shaped(result.finish()));
+        Seat::Parked(Parked { until: Instant::now() + patience, ended: None })
+    }
+
+    /// Keeps the outcome of a parked run for the retry, which may still come.
+    pub(super) fn keep(&mut self, parked: Parked, outcome: Outcome) -> Parked {
+        if let Some(desk) = &self.desk {
+            desk.board.clear();
+        }
+        self.permits = None;
+        let ended = match self.run.shared.memory.take(size(&outcome)) {
+            Some(room) => {
+                self.kept = Some(room);
+                outcome
+            }
+            None => Outcome::Failed(Failure::new(
+                Reason::TooLarge,
+                "the tool has run, but its result was too large to be kept until the call was retried",
+                Retry::No,
+            )),
+        };
+        Parked { ended: Some(ended), ..parked }
+    }
+
+    /// Somebody came back.
+    pub(super) async fn resume(&mut self, seat: Seat, resume: Resume) -> Option<Seat> {
+        let Some(desk) = &mut self.desk else { return Some(seat) };
+        let Resume { sender, responses, arrived, way } = resume;
+        desk.is_parked = false;
+        match seat {
+            Seat::Parked(Parked { ended: Some(outcome), .. }) => {
+                self.end(Seat::Held(Held::alone(sender, None)), outcome).await;
+                None
+            }
+            Seat::Parked(Parked { ended: None, .. }) => {
+                answer(desk, responses);
+                self.way = way;
+                Some(Seat::Held(self.seated(Held::alone(sender, None), arrived)))
+            }
+            Seat::Held(mut held) => {
+                answer(desk, responses);
+                if held.joined.len() < MOST_JOINED {
+                    held.joined.push(sender);
+                } else {
+                    sender.done(Outcome::Failed(too_many()));
+                }
+                Some(Seat::Held(held))
+            }
+            Seat::Task(owned) => {
+                match way.questions {
+                    Questions::Promote | Questions::First { .. } => self.run.show_again(&owned, sender).await,
+                    Questions::RoundTrip | Questions::PassOn | Questions::Refuse => {
+                        sender.done(Outcome::Error(RpcError::tasks_not_declared()));
+                    }
+                }
+                Some(Seat::Task(owned))
+            }
+        }
+    }
+
+    /// Hands over how the run ended, also to those whose retry came in this moment.
+    pub(super) async fn end(&mut self, seat: Seat, outcome: Outcome) {
+        let seat = match (seat, self.desk.as_mut().and_then(|desk| desk.counter.as_mut())) {
+            (Seat::Held(mut held), Some(counter)) => {
+                held.joined.extend(std::iter::from_fn(|| counter.waiting()).map(|late| late.sender));
+                Seat::Held(held)
+            }
+            (seat, _) => seat,
+        };
+        seat.end(outcome).await;
+    }
+
+    /// How a caller who came back is held: until what is still open is asked again, or as any caller.
+    fn seated(&mut self, held: Held, arrived: Instant) -> Held {
+        let Some(desk) = &mut self.desk else { return held };
+        let answered = desk.board.is_empty();
+        if let (true, Questions::First { then }) = (answered, self.way.questions) {
+            self.way.questions = Questions::Promote;
+            self.way.promotion = then;
+        }
+        let promote_at = match self.way.questions {
+            Questions::RoundTrip | Questions::First { .. } | Questions::PassOn | Questions::Refuse => {
+                if !answered {
+                    desk.gather();
+                }
+                None
+            }
+            Questions::Promote => match self.way.promotion {
+                Promotion::Never => None,
+                Promotion::After(after) if answered => Some(arrived + after),
+                Promotion::After(_) | Promotion::AtOnce => Some(arrived),
+            },
+        };
+        Held { promote_at, ..held }
+    }
+}
+
+impl Run {
+    /// A retry whose call has become a task for another copy of it gets the same handle.
+    async fn show_again(&self, owned: &Owned, sender: ReplySender) {
+        let store = &self.shared.store;
+        let principal = store.owner(&self.principal);
+        let outcome = match store.get(&principal, &owned.settler.id()).await {
+            Ok(Some(task)) => {
+                let created = view::created(&task, &owned.live.phase(), store.clock().now());
+                // Whether it arrives does not matter: the first copy decides that.
+                drop(Held::alone(sender, None).hand_over(&created));
+                return;
+            }
+            Ok(None) | Err(_) => Failure::outcome_unknown("the call goes on as a task that cannot be read"),
+        };
+        sender.done(Outcome::Failed(outcome));
+    }
+}
+
+/// Gives the answers to those who asked. Keys that are not open are ignored: they were answered, or never asked.
+fn answer(desk: &mut Desk, responses: Responses) {
+    for (key, answer) in responses {
+        if let Some(ask) = desk.board.take(&key) {
+            ask.answer(answer);
+        }
+    }
+}
+
+/// About how many bytes an outcome keeps.
+fn size(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Result(result) => result.len(),
+        Outcome::Shaped(result) => result.len(),
+        Outcome::Error(error) => error.raw().len(),
+        Outcome::Failed(_) | Outcome::Task(_) => 0,
+    }
+}
+
+pub(super) fn too_many() -> Failure {
+    let message = "too many copies of this retry wait for its outcome; the call itself goes on";
+    Failure::new(Reason::Busy, message, Retry::No)
+}

@@ -1,0 +1,163 @@
+//! Calls of a server of 2026-07-28, which asks by results (multi round-trip requests) and may have tasks of its own.
+//! The rounds are ours: the caller gets the questions, the server the retries.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::input::{self, Questions};
+use super::state::State;
+use super::watch::Watch;
+use super::{Leg, Manners, malformed, modern_task, relay, unknown};
+use crate::protocol::error::code;
+use crate::protocol::rope::ObjectWriter;
+use crate::protocol::{Call, Json, Method, Outcome, Params, ReplySender, RpcError, TASKS_EXTENSION, TaskSupport};
+
+/// What a result of a modern server is.
+enum Kind {
+    /// The end.
+    Complete,
+    /// Questions, and what is to be given back with the answers.
+    Asks(Option<Json>, Option<Json>),
+    /// A task of the server.
+    Task(State),
+}
+
+/// Retries of one call.
+const ROUNDS: u32 = 16;
+/// The wait before a retry that brings no answers; it doubles.
+const BREATH: Duration = Duration::from_millis(20);
+
+/// Makes a call of a modern server.
+pub(in crate::upstream) async fn call<L: Leg>(leg: &L, manners: Manners, mut call: Call, mut sender: ReplySender) {
+    call.caller.tasks = TaskSupport::Undeclared;
+    if !can_take_rounds(&call.method) {
+        if let Some(outcome) = relay(leg.send(call), &mut sender).await {
+            sender.done(outcome);
+        }
+        return;
+    }
+    if let Some(outcome) = rounds(leg, manners, call, &mut sender).await {
+        sender.done(outcome);
+    }
+}
+
+/// Whether the server may answer such a request with questions.
+fn can_take_rounds(method: &Method) -> bool {
+    matches!(method, Method::CallTool | Method::GetPrompt | Method::ReadResource)
+}
+
+async fn rounds<L: Leg>(leg: &L, manners: Manners, mut call: Call, sender: &mut ReplySender) -> Option<Outcome> {
+    // What a caller sends of this belongs to rounds that it had with us.
+    call.params = with_answers(&call, None, None)?;
+    for round in 0..=ROUNDS {
+        let outcome = relay(leg.send(call.clone()), sender).await?;
+        let result = match &outcome {
+            Outcome::Result(result) => result,
+            Outcome::Error(error)
+                if wants_tasks(error)
+                    && call.caller.tasks == TaskSupport::Undeclared
+                    && call.method == Method::CallTool
+                    && !sender.is_cancelled() =>
+            {
+                call.caller.tasks = TaskSupport::Declared;
+                continue;
+            }
+            _ => return Some(outcome),
+        };
+        let (requests, state) = match kind(result) {
+            None => return Some(malformed("its result is of a kind that is not known")),
+            Some(Kind::Complete) => return Some(outcome),
+            Some(Kind::Task(created)) => {
+                let watch = Watch::new(leg, &call, sender, manners, &created);
+                return modern_task::see_through(watch, created.status).await;
+            }
+            Some(Kind::Asks(requests, state)) => (requests, state),
+        };
+        if requests.is_none() {
+            let breath = BREATH * 2_u32.saturating_pow(round.min(8));
+            tokio::select! {
+                () = tokio::time::sleep(breath) => {}
+                () = sender.cancelled() => return Some(stopped()),
+            }
+        }
+        let answers = match requests {
+            None => None,
+            Some(requests) => match gather(&requests, &call, sender).await? {
+                Ok(answers) => Some(answers),
+                Err(outcome) => return Some(outcome),
+            },
+        };
+        call.params = with_answers(&call, answers, state)?;
+    }
+    Some(malformed("it asked again and again and never came to an end"))
+}
+
+/// Has the questions answered. `None` once nobody waits for the call any more; an outcome if the call is over.
+async fn gather(requests: &Json, call: &Call, sender: &mut ReplySender) -> Option<Result<Json, Outcome>> {
+    let Some(questions) = Questions::read(requests) else {
+        return Some(Err(malformed("it asks what cannot be asked of a client")));
+    };
+    if let Err(error) = questions.check(&call.caller.abilities) {
+        return Some(Err(Outcome::Error(error)));
+    }
+    let asked = questions.0.into_iter().map(|(key, question)| (key, input::put(question, sender)));
+    let asked: Vec<_> = asked.collect();
+    let answers = join_all(asked.into_iter().map(|(key, (kind, mut asking))| async move {
+        let answer = asking.answer().await;
+        (key, input::response(kind, answer))
+    }));
+    let stop = sender.cancellation();
+    let answers = tokio::select! {
+        biased;
+        () = sender.abandoned() => return None,
+        () = stop.cancelled() => return Some(Err(stopped())),
+        answers = answers => answers,
+    };
+    let mut responses = ObjectWriter::new();
+    for (key, response) in answers {
+        match response {
+            Ok(response) => responses.raw(&key, &response),
+            Err(error) => return Some(Err(Outcome::Error(error))),
+        };
+    }
+    Some(Ok(responses.finish_json()))
+}
+
+/// The parameters of a call, with these answers and this state in the place of any that are there.
+fn with_answers(call: &Call, answers: Option<Json>, state: Option<Json>) -> Option<Params> {
+    let raw = call.params.raw();
+    let mut params = ObjectWriter::new();
+    params.members_of(raw, |name| !matches!(name, "inputResponses" | "requestState")).ok()?;
+    if let Some(answers) = answers {
+        params.raw("inputResponses", &answers);
+    }
+    if let Some(state) = state {
+        params.raw("requestState", &state);
+    }
+    Params::read(&call.method, Some(params.finish_json())).ok()
+}
+
+/// `None` for a kind of a revision to come.
+fn kind(result: &Json) -> Option<Kind> {
+    let members = result.members().ok()?;
+    let part = |name: &str| members.get(name).map(|raw| Json::of(result.bytes(), raw));
+    let kind = part("resultType").and_then(|kind| kind.read::<String>().ok());
+    match kind.as_deref() {
+        None | Some("complete") => Some(Kind::Complete),
+        Some("input_required") => Some(Kind::Asks(part("inputRequests"), part("requestState"))),
+        Some("task") => State::read(result).map(Kind::Task),
+        Some(_) => None,
+    }
+}
+
+/// Whether an error says that the call needs the Tasks extension (SEP-2663, capability negotiation).
+fn wants_tasks(error: &RpcError) -> bool {
+    let required = error.raw().member("data").and_then(|data| data.member("requiredCapabilities"));
+    let extension = required.and_then(|required| required.member("extensions"));
+    error.code() == code::MISSING_CAPABILITY && extension.is_some_and(|it| it.member(TASKS_EXTENSION).is_some())
+}
+
+fn stopped() -> Outcome {
+    unknown("the call was cancelled while the server waited for answers")
+}

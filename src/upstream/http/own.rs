@@ -1,0 +1,95 @@
+//! Requests of our own on a session.
+
+use http::StatusCode;
+use http::header::HeaderMap;
+
+use super::answer::{self, Answer};
+use super::client::SendError;
+use super::events::Item;
+use super::ids::{self, Named};
+use super::session::{ACKNOWLEDGE, HttpSession};
+use crate::protocol::message::{self, MessageError, RequestId};
+use crate::protocol::{Failure, Message, Outcome, Rope};
+use crate::upstream::outcome;
+use crate::upstream::questions::Floor;
+use crate::upstream::sessions::Speak;
+use crate::upstream::wire::{self, ServerEra};
+
+/// What a server says of a session that is asked after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// It knows it, or does not say.
+    Known,
+    /// It does not.
+    Gone,
+}
+
+impl HttpSession {
+    /// Asks the server whether it knows the session, by a `ping`.
+    pub(super) async fn check(&self, forwarded: &HeaderMap) -> Result<Health, SendError> {
+        let id = self.next_id();
+        let ping = wire::own_request("ping", ServerEra::Legacy, id);
+        let asked = async {
+            let response = self.post(forwarded, ping).await?;
+            let unknown = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST);
+            if !unknown {
+                return Ok(Health::Known);
+            }
+            Ok(match Answer::read(response, self.limits()).await {
+                Ok(Answer::Refused(refusal)) if refusal.answers(id).is_some() => Health::Known,
+                _ => Health::Gone,
+            })
+        };
+        // A server that is slow to answer a ping may be busy; the call will tell.
+        let health = tokio::time::timeout(ACKNOWLEDGE / 2, asked).await.unwrap_or(Ok(Health::Known))?;
+        match health {
+            Health::Known => self.worked(),
+            Health::Gone => self.gone(),
+        }
+        Ok(health)
+    }
+
+    /// The answer to the request `id`; `None` if there is none.
+    async fn exchange(&self, id: u64, request: Rope) -> Option<Outcome> {
+        let response = self.post(&self.forwarded(), request).await.ok()?;
+        match Answer::read(response, self.limits()).await.ok()? {
+            Answer::Messages(messages) => messages.into_iter().find_map(|message| answer_in(message, id)),
+            Answer::Refused(refusal) => refusal.answers(id).cloned().map(Outcome::Error),
+            Answer::Nothing(_) => None,
+            Answer::Events(mut stream) => loop {
+                let (Item::Event(data) | Item::Unfinished(data)) = stream.next().await else { return None };
+                let messages = answer::messages(&data, self.limits().depth).unwrap_or_default();
+                if let Some(outcome) = messages.into_iter().find_map(|message| answer_in(message, id)) {
+                    return Some(outcome);
+                }
+            },
+        }
+    }
+}
+
+impl Speak for HttpSession {
+    fn floor(&self) -> &Floor {
+        Self::floor(self)
+    }
+
+    async fn notify(&self, note: Rope) {
+        self.tell(&self.forwarded(), note).await;
+    }
+
+    async fn request(&self, method: &'static str, params: Rope) -> Outcome {
+        let id = self.next_id();
+        let request = message::request(&RequestId::from_number(id), method, Some(params));
+        let answered = tokio::time::timeout(ACKNOWLEDGE, self.exchange(id, request)).await;
+        let silent = || Outcome::Failed(Failure::outcome_unknown("the server did not answer"));
+        answered.ok().flatten().unwrap_or_else(silent)
+    }
+}
+
+fn answer_in(message: Result<Message, MessageError>, id: u64) -> Option<Outcome> {
+    let (named, outcome) = match message.ok()? {
+        Message::Result { id, result } => (Some(id), outcome::of_result(result)),
+        Message::Error { id, error } => (id, Outcome::Error(error)),
+        Message::Request { .. } | Message::Notification { .. } => return None,
+    };
+    (ids::named(named.as_ref(), id) != Named::Other).then_some(outcome)
+}

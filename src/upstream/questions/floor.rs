@@ -1,0 +1,302 @@
+//! The calls of one session, and whom the server can ask through them.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::askers::Askers;
+use super::call::{Addressee, Fate, Seat};
+use super::put::{self, Opened};
+use super::refusal;
+use super::table::{MOST, Open, Running, Table, Target, Way};
+use crate::config::Offer;
+use crate::jobs::Jobs;
+use crate::protocol::message::{self, RequestId};
+use crate::protocol::{
+    Abilities, Call, ClientSession, Event, EventSender, Json, Method, Notification, Question, QuestionKind, Rope,
+    RpcError, meta_key,
+};
+use crate::upstream::Setup;
+use crate::upstream::handshake::ServerInfo;
+use crate::upstream::listening::{Hub, Subscriptions};
+use crate::upstream::log_level::{AskedLevel, Level};
+use crate::upstream::sessions::Hearer;
+
+/// The calls of one session. Clones are of the same session.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) struct Floor(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    table: Mutex<Table>,
+    askers: Askers,
+    hub: Hub,
+    hearer: Hearer,
+    capabilities: OnceLock<Json>,
+    subscriptions: Subscriptions,
+    level: AskedLevel,
+    offer: Vec<Offer>,
+    share: bool,
+    serial: bool,
+    jobs: Jobs,
+}
+
+/// The legacy client whose session this is, to be asked outside of calls too.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) struct Client(pub(super) Addressee);
+
+/// A request of a server.
+#[derive(Debug)]
+pub(in crate::upstream) struct Request {
+    /// Its id, the server's own.
+    pub(in crate::upstream) id: RequestId,
+    /// What is asked.
+    pub(in crate::upstream) method: String,
+    /// With which parameters.
+    pub(in crate::upstream) params: Option<Json>,
+}
+
+/// Where a message of a server came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Origin {
+    /// On the stream of this call, so it belongs to it.
+    Call(u64),
+    /// On the stream for what belongs to no call. Some servers ask there on behalf of a call all the same.
+    Session,
+    /// On the one channel that there is.
+    Channel,
+}
+
+/// Bytes of a question's parameters.
+const LONGEST: usize = 256 << 10;
+
+/// Characters of a key that a server wants for its question.
+const LONGEST_KEY: usize = 128;
+
+impl Floor {
+    /// A session without calls, for those who hear what the server says on it.
+    pub(in crate::upstream) fn new(setup: &Setup, hearer: Hearer) -> Self {
+        let config = &setup.config;
+        Self(Arc::new(Inner {
+            table: Mutex::default(),
+            askers: setup.shared.askers.clone(),
+            hub: setup.shared.hub.clone(),
+            hearer,
+            capabilities: OnceLock::new(),
+            subscriptions: Subscriptions::default(),
+            level: AskedLevel::default(),
+            offer: config.offer.clone(),
+            share: config.share,
+            serial: config.serial,
+            jobs: setup.jobs.clone(),
+        }))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session is open. If it belongs to a legacy client, that hears of it first, with the server's result of
+    /// `initialize`, and then what the server says outside of calls.
+    pub(in crate::upstream) fn opened(&self, info: &ServerInfo) {
+        if let Hearer::Client(attached) = &self.0.hearer {
+            attached.client.0.events.event(Event::Attached(info.said.clone()));
+            self.table().client = Some(attached.client.clone());
+        }
+        // Set once: a session has one handshake.
+        let _ = self.0.capabilities.set(info.capabilities.clone());
+    }
+
+    /// What the server said that it can.
+    pub(in crate::upstream) fn capabilities(&self) -> Json {
+        self.0.capabilities.get().cloned().unwrap_or_else(Json::empty_object)
+    }
+
+    /// What the session is subscribed to.
+    pub(in crate::upstream) fn subscriptions(&self) -> &Subscriptions {
+        &self.0.subscriptions
+    }
+
+    /// The level of log lines that is to be asked for before `call` is sent; `None` if it is not to be asked.
+    pub(in crate::upstream) fn level_to_ask(&self, call: &Call) -> Option<Level> {
+        if self.is_attached() || !self.0.capabilities.get()?.member("logging")?.is_object() {
+            return None;
+        }
+        let wanted = call.params.meta_member(meta_key::LOG_LEVEL)?.read::<String>().ok()?;
+        self.0.level.wanted(&wanted)
+    }
+
+    /// Whether the session belongs to one legacy client.
+    pub(in crate::upstream) fn is_attached(&self) -> bool {
+        matches!(self.0.hearer, Hearer::Client(_))
+    }
+
+    /// A call with this id upstream begins.
+    pub(in crate::upstream) fn enter(&self, id: u64, call: &Call, events: EventSender) -> Seat {
+        let fate = Fate::default();
+        let way = match (&call.caller.session, &call.method) {
+            (ClientSession::Legacy(_), _)
+            | (ClientSession::Stateless, Method::CallTool | Method::GetPrompt | Method::ReadResource) => Way::Open,
+            (ClientSession::Stateless, _) => Way::None,
+        };
+        let tool = call.params.name().filter(|_| call.method == Method::CallTool).map(str::to_owned);
+        let abilities = call.caller.abilities.clone();
+        let running = Running { addressee: Addressee { events, abilities, fate: fate.clone() }, tool, way };
+        let mut table = self.table();
+        if self.0.share {
+            table.users.add(&call.caller.principal);
+        }
+        table.calls.insert(id, running);
+        drop(table);
+        Seat { floor: self.clone(), id, fate }
+    }
+
+    pub(super) fn leave(&self, id: u64) {
+        // Dropped outside of the lock.
+        let _left = self.table().calls.remove(&id);
+    }
+
+    /// Takes a request of the server in. Returns what is to be answered at once; an answer that comes later goes out
+    /// by `way`.
+    pub(in crate::upstream) fn request<W, F>(&self, request: Request, origin: Origin, way: W) -> Option<Rope>
+    where
+        W: FnOnce(Rope) -> F + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Request { id, method, params } = request;
+        if method == "ping" {
+            return Some(message::result(&id, Rope::from(Bytes::from_static(b"{}"))));
+        }
+        let placed = read(&method, params).and_then(|question| Ok((self.place(&question, &id, origin)?, question)));
+        match placed {
+            Ok((opened, question)) => {
+                self.0.jobs.spawn("question", put::see_through(opened, question, id, origin, way));
+                None
+            }
+            Err(error) => {
+                tracing::debug!(method = %method.escape_debug(), %error, "a request of the server was refused");
+                Some(message::error(Some(&id), &error))
+            }
+        }
+    }
+
+    /// Takes the `params` of the server's `notifications/cancelled` in: it does not want an answer any more.
+    pub(in crate::upstream) fn withdraw(&self, params: &Json) {
+        let Some(id) = params.member("requestId") else { return };
+        for open in self.table().open.values().filter(|open| open.id == id) {
+            open.withdrawn.cancel();
+        }
+    }
+
+    /// Takes a notification in that belongs to no call.
+    pub(in crate::upstream) fn notification(&self, method: String, params: Option<Json>) {
+        let said = Notification { method, params };
+        match &self.0.hearer {
+            Hearer::Audience(audience) => self.0.hub.publish(audience, &said),
+            Hearer::Client(attached) => {
+                // Not before it knows that its session is open.
+                if self.table().client.is_some() {
+                    attached.client.0.events.event(Event::Notification(said));
+                }
+            }
+        }
+    }
+
+    fn place(&self, question: &Question, id: &RequestId, origin: Origin) -> Result<Opened, RpcError> {
+        let mut table = self.table();
+        let target = table.choose(question, origin, &self.0.askers, self.0.serial)?;
+        if let Target::Call(id) = target
+            && let Some(call) = table.calls.get(&id)
+        {
+            if call.way == Way::None {
+                return Err(refusal::wrong_method(question));
+            }
+            let sure = matches!(origin, Origin::Call(_)) || table.calls.len() == 1;
+            if let Some(tool) = call.tool.as_deref().filter(|_| sure) {
+                self.0.askers.remember(tool);
+            }
+        }
+        let addressee = table.addressee(target).cloned().ok_or_else(|| refusal::ended(question))?;
+        if !addressee.abilities.covers(question) {
+            // The tool cannot do its work, so its client is told what it lacks (2026-07-28, error codes).
+            if self.offers(question.kind) && table.client.is_none() {
+                addressee.fate.refuse(RpcError::cannot_be_asked(question));
+            }
+            return Err(refusal::undeclared(question));
+        }
+        if !table.has_room(target) {
+            return Err(refusal::too_many(question, MOST));
+        }
+        let number = table.next;
+        table.next += 1;
+        let withdrawn = CancellationToken::new();
+        table.open.insert(number, Open { id: id.token().clone(), target, withdrawn: withdrawn.clone() });
+        drop(table);
+        Ok(Opened { floor: self.clone(), number, addressee, withdrawn })
+    }
+
+    /// Finds somebody else who can answer a question; `None` if there is nobody.
+    pub(super) fn move_on(&self, number: u64, question: &Question, origin: Origin) -> Option<Addressee> {
+        let mut table = self.table();
+        let target = table.choose(question, origin, &self.0.askers, self.0.serial).ok()?;
+        let addressee = table.addressee(target)?.clone();
+        if !addressee.abilities.covers(question) || !addressee.is_there() || !table.has_room(target) {
+            return None;
+        }
+        table.open.get_mut(&number)?.target = target;
+        Some(addressee)
+    }
+
+    pub(super) fn close(&self, number: u64) {
+        self.table().open.remove(&number);
+    }
+
+    fn offers(&self, kind: QuestionKind) -> bool {
+        self.0.offer.iter().any(|offer| kind_of(*offer) == kind)
+    }
+}
+
+impl Client {
+    /// The client that reads these events and can be asked this.
+    pub(in crate::upstream) fn new(events: EventSender, abilities: Abilities) -> Self {
+        Self(Addressee { events, abilities, fate: Fate::default() })
+    }
+
+    /// Its session is over.
+    pub(in crate::upstream) fn detach(&self) {
+        self.0.fate.end();
+    }
+}
+
+/// The kind that the config calls so.
+pub(in crate::upstream) fn kind_of(offer: Offer) -> QuestionKind {
+    match offer {
+        Offer::Elicitation => QuestionKind::Elicitation,
+        Offer::Sampling => QuestionKind::Sampling,
+        Offer::Roots => QuestionKind::Roots,
+    }
+}
+
+fn read(method: &str, params: Option<Json>) -> Result<Question, RpcError> {
+    let kind = QuestionKind::of(method).ok_or_else(|| RpcError::method_not_found(method))?;
+    let params = params.unwrap_or_else(Json::empty_object);
+    if params.len() > LONGEST {
+        return Err(refusal::too_long(method, LONGEST));
+    }
+    if !params.is_object() || params.members().is_err() {
+        return Err(refusal::malformed(method));
+    }
+    let key = key_in(&params);
+    Ok(Question { kind, params, key })
+}
+
+/// The key that a server wants for its question: a member of `_meta` under any prefix that is called `inputKey`.
+fn key_in(params: &Json) -> Option<String> {
+    let meta = params.member("_meta")?;
+    let members = meta.members().ok()?;
+    let (_, raw) = members.iter().find(|(name, _)| name.ends_with("/inputKey"))?;
+    let key: String = serde_json::from_str(raw.get()).ok()?;
+    (!key.is_empty() && key.len() <= LONGEST_KEY).then_some(key)
+}

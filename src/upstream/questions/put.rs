@@ -1,0 +1,73 @@
+//! Putting a question to whoever can answer it, until it is answered or not wanted any more.
+
+use std::future::Future;
+
+use tokio_util::sync::CancellationToken;
+
+use super::call::Addressee;
+use super::floor::{Floor, Origin};
+use super::refusal;
+use crate::protocol::message::{self, RequestId};
+use crate::protocol::{Answer, Ask, Event, Question, Rope};
+
+/// A question in the table, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) floor: Floor,
+    pub(super) number: u64,
+    pub(super) addressee: Addressee,
+    /// The server does not want an answer any more.
+    pub(super) withdrawn: CancellationToken,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.floor.close(self.number);
+    }
+}
+
+/// Sees a question through. The answer goes out by `way`.
+pub(super) async fn see_through<W, F>(mut opened: Opened, question: Question, id: RequestId, origin: Origin, way: W)
+where
+    W: FnOnce(Rope) -> F,
+    F: Future<Output = ()>,
+{
+    let answer = opened.answer(&question, origin).await;
+    drop(opened);
+    match answer {
+        Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result))).await,
+        Some(Answer::Error(error)) => way(message::error(Some(&id), &error)).await,
+        None => tracing::debug!(kind = %question.kind, "the server withdrew a question"),
+    }
+}
+
+impl Opened {
+    /// The answer; `None` if it is not wanted any more.
+    async fn answer(&mut self, question: &Question, origin: Origin) -> Option<Answer> {
+        loop {
+            let (ask, mut asking) = Ask::new(question.clone());
+            self.addressee.events.event(Event::Ask(ask));
+            let answer = tokio::select! {
+                biased;
+                () = self.withdrawn.cancelled() => return None,
+                answer = asking.answer() => Some(answer),
+                () = self.addressee.fate.over() => None,
+            };
+            match answer {
+                Some(answer @ Answer::Result(_)) => return Some(answer),
+                // A caller that leaves drops what it was asked.
+                Some(answer @ Answer::Error(_)) if self.addressee.is_there() => return Some(answer),
+                Some(Answer::Error(_)) | None => {}
+            }
+            drop(asking);
+            let next = match origin {
+                Origin::Call(_) => None,
+                Origin::Session | Origin::Channel => self.floor.move_on(self.number, question, origin),
+            };
+            match next {
+                Some(next) => self.addressee = next,
+                None => return Some(Answer::Error(refusal::ended(question))),
+            }
+        }
+    }
+}

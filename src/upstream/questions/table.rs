@@ -1,0 +1,131 @@
+//! The calls of one session and their open questions.
+
+use std::collections::BTreeMap;
+
+use tokio_util::sync::CancellationToken;
+
+use super::askers::Askers;
+use super::call::Addressee;
+use super::floor::{Client, Origin};
+use super::refusal;
+use crate::protocol::{Json, Principal, Question, RpcError};
+
+/// The calls of one session and their open questions.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// By the id upstream, so in the order of their age.
+    pub(super) calls: BTreeMap<u64, Running>,
+    pub(super) open: BTreeMap<u64, Open>,
+    /// The number of the next question.
+    pub(super) next: u64,
+    pub(super) client: Option<Client>,
+    pub(super) users: Users,
+}
+
+/// A call that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) addressee: Addressee,
+    /// The tool, if it is a call of one.
+    pub(super) tool: Option<String>,
+    pub(super) way: Way,
+}
+
+/// Whether the client of a call can be asked in its course.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By an input request (2026-07-28, only some methods), or by a request (older).
+    Open,
+    /// Not at all: its method knows no input requests.
+    None,
+}
+
+/// A question that waits for its answer.
+#[derive(Debug)]
+pub(super) struct Open {
+    /// The server's id for it.
+    pub(super) id: Json,
+    pub(super) target: Target,
+    pub(super) withdrawn: CancellationToken,
+}
+
+/// To whom a question is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To the client of this call.
+    Call(u64),
+    /// To the legacy client whose session this is.
+    Client,
+}
+
+/// Whose calls a session has seen.
+#[derive(Debug, Default)]
+pub(super) enum Users {
+    /// Nobody's, or it is not shared.
+    #[default]
+    Nobody,
+    /// One principal's.
+    One(Principal),
+    /// Several principals'. A question may then come from work that one left behind.
+    Several,
+}
+
+/// Questions that one call, or one client outside of calls, may have open.
+pub(super) const MOST: usize = 16;
+
+impl Table {
+    /// Whose a question is. `serial`: the session takes one call at a time, so there is never a doubt.
+    pub(super) fn choose(
+        &self,
+        question: &Question,
+        origin: Origin,
+        askers: &Askers,
+        serial: bool,
+    ) -> Result<Target, RpcError> {
+        match origin {
+            Origin::Call(id) => {
+                let running = self.calls.get(&id).filter(|call| call.addressee.is_there());
+                return running.map(|_| Target::Call(id)).ok_or_else(|| refusal::ended(question));
+            }
+            // What a legacy client would get on its own listen stream it gets there.
+            Origin::Session if self.client.is_some() => return Ok(Target::Client),
+            Origin::Session | Origin::Channel => {}
+        }
+        if matches!(self.users, Users::Several) && !serial {
+            return Err(refusal::ambiguous(question));
+        }
+        let running = self.calls.iter().filter(|(_, call)| call.addressee.is_there() && call.way == Way::Open);
+        let likeliest = running.max_by_key(|(id, call)| {
+            let known = call.tool.as_deref().is_some_and(|tool| askers.knows(tool));
+            (call.addressee.abilities.covers(question), known, **id)
+        });
+        match (likeliest, &self.client) {
+            (Some((id, _)), _) => Ok(Target::Call(*id)),
+            (None, Some(_)) => Ok(Target::Client),
+            (None, None) => Err(refusal::nobody(question)),
+        }
+    }
+
+    pub(super) fn addressee(&self, target: Target) -> Option<&Addressee> {
+        match target {
+            Target::Call(id) => self.calls.get(&id).map(|call| &call.addressee),
+            Target::Client => self.client.as_ref().map(|client| &client.0),
+        }
+    }
+
+    /// Whether another question may be put there.
+    pub(super) fn has_room(&self, target: Target) -> bool {
+        self.open.values().filter(|open| open.target == target).count() < MOST
+    }
+}
+
+impl Users {
+    /// A call of `principal` came.
+    pub(super) fn add(&mut self, principal: &Principal) {
+        match self {
+            Self::Nobody => *self = Self::One(principal.clone()),
+            Self::One(known) if known != principal => *self = Self::Several,
+            Self::One(_) | Self::Several => {}
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Who shares a session or process with whom: nobody across principals, unless the config says `share`.
+//!
+//! A session is opened when its first call comes, in a job of its own, so that a caller who leaves does not
+//! break it off for the others. It is closed when it was unused for `session_idle`, and forgotten when it
+//! ended by itself; the next call then opens a new one.
+
+mod opening;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::opening::Key;
+use self::slot::{Slot, State, Visit};
+use super::outcome;
+use super::questions::Floor;
+use crate::config::{ServerConfig, SessionCount};
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Rope};
+use crate::shared_map::SharedMap;
+
+pub(super) use self::opening::{Attached, Audience, Distinction, Hearer, Opening};
+pub(super) use self::slot::Lease;
+
+/// Opens sessions.
+pub(super) trait Connect: fmt::Debug + Send + Sync + 'static {
+    /// What it opens.
+    type Session: Session;
+
+    /// Opens a session and shakes hands, within bounded time. The failure is what every waiting call gets:
+    /// nothing of them was sent.
+    fn connect(&self, opening: &Opening) -> impl Future<Output = Result<Self::Session, Failure>> + Send;
+
+    /// What else than the principal tells callers apart who must not share a session.
+    fn distinction(&self, _caller: &Caller) -> Distinction {
+        Distinction::default()
+    }
+}
+
+/// A session that takes calls. Clones are the same session.
+pub(super) trait Session: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Whether it takes no calls any more.
+    fn is_over(&self) -> bool;
+
+    /// Whether it is better left alone for now: it takes calls only where there is no room for another session.
+    fn is_resting(&self) -> bool {
+        false
+    }
+
+    /// Another session has taken its place. It is over as soon as its calls are.
+    fn replaced(&self) {}
+
+    /// Resolves when it takes no calls any more.
+    fn over(&self) -> impl Future<Output = ()> + Send;
+
+    /// Ends it in good order, within bounded time.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// A session on which we ask things of our own.
+pub(super) trait Speak: Session {
+    /// Who runs on it, and hears what the server says.
+    fn floor(&self) -> &Floor;
+
+    /// Sends a notification, and waits until the server has it, within bounded time.
+    fn notify(&self, note: Rope) -> impl Future<Output = ()> + Send;
+
+    /// Sends a request of our own. Its outcome comes within bounded time.
+    fn request(&self, method: &'static str, params: Rope) -> impl Future<Output = Outcome> + Send;
+}
+
+/// The sessions with one server.
+#[derive(Debug)]
+pub(super) struct Sessions<C: Connect>(Arc<Inner<C>>);
+
+#[derive(Debug)]
+struct Inner<C: Connect> {
+    connector: C,
+    server: Arc<ServerConfig>,
+    /// In the order in which they were opened.
+    rows: SharedMap<Key, Vec<Arc<Slot<C::Session>>>>,
+    room: Arc<Semaphore>,
+    /// Somebody waits for room and no session was idle: the first that is used no more is to go.
+    pressed: Arc<AtomicBool>,
+    jobs: Jobs,
+    closing: CancellationToken,
+}
+
+/// What somebody wants of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// To make a call in whose course the server may ask the client.
+    Call,
+    /// To make another request.
+    Request,
+    /// To be there.
+    Presence,
+}
+
+/// How long a caller waits until an idle session has made room.
+const MAKING_ROOM: Duration = Duration::from_secs(1);
+
+/// The supervisor's hold on its slot: whatever ends the supervisor, the slot is given up.
+struct Tenancy<C: Connect> {
+    sessions: Arc<Inner<C>>,
+    key: Key,
+    slot: Arc<Slot<C::Session>>,
+}
+
+impl Want {
+    /// What a call wants.
+    pub(super) fn of(call: &Call) -> Self {
+        match call.method {
+            Method::CallTool | Method::GetPrompt | Method::ReadResource => Self::Call,
+            Method::Attach | Method::Listen | Method::Notify(_) => Self::Presence,
+            _ => Self::Request,
+        }
+    }
+
+    fn is_call(self) -> bool {
+        self == Self::Call
+    }
+
+    fn waits_for_its_turn(self) -> bool {
+        self != Self::Presence
+    }
+}
+
+impl<C: Connect> Clone for Sessions<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<C: Connect> Sessions<C> {
+    /// No session yet. Jobs are run in `jobs`.
+    pub(super) fn new(server: Arc<ServerConfig>, connector: C, jobs: Jobs) -> Self {
+        let room = Arc::new(Semaphore::new(server.max_sessions.min(Semaphore::MAX_PERMITS)));
+        let closing = CancellationToken::new();
+        let rows = SharedMap::default();
+        Self(Arc::new(Inner { connector, server, rows, room, pressed: Arc::default(), jobs, closing }))
+    }
+
+    /// A session for `call`, opened first if there is none. That of a legacy client is never opened here.
+    pub(super) async fn get_for(&self, call: &Call) -> Result<Lease<C::Session>, Failure> {
+        self.get(&call.caller, Want::of(call)).await
+    }
+
+    /// A session of `caller`.
+    pub(super) async fn get(&self, caller: &Caller, want: Want) -> Result<Lease<C::Session>, Failure> {
+        let key = self.key(caller);
+        let visit = match caller.session {
+            ClientSession::Legacy(_) => self.known(&key, want)?,
+            ClientSession::Stateless => self.visit(&key, || self.opening_of(caller), want).await?,
+        };
+        self.settled(visit, want).await
+    }
+
+    /// Opens the session of a legacy client. It is closed when the guard is dropped, also while it is being opened.
+    pub(super) async fn attach(&self, opening: Opening) -> Result<(Lease<C::Session>, DropGuard), Failure> {
+        let key = self.key(&opening.caller);
+        let visit = self.visit(&key, || opening.clone(), Want::Presence).await?;
+        let guard = visit.slot.dismissed.clone().drop_guard();
+        Ok((self.settled(visit, Want::Presence).await?, guard))
+    }
+
+    /// Closes all sessions and waits for that. No new one is opened.
+    pub(super) async fn close(&self) {
+        self.0.closing.cancel();
+        self.0.jobs.idle().await;
+    }
+
+    /// Resolves when no session is opened any more.
+    pub(super) async fn closing(&self) {
+        self.0.closing.cancelled().await;
+    }
+
+    /// How many sessions are open or being opened.
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        let mut count = 0;
+        self.0.rows.for_each(|_, row| count += row.len());
+        count
+    }
+
+    /// Who listens together with `caller`.
+    pub(super) fn audience(&self, caller: &Caller) -> Audience {
+        Audience::of(caller, self.0.server.share, || self.0.connector.distinction(caller))
+    }
+
+    fn opening_of(&self, caller: &Caller) -> Opening {
+        Opening { caller: caller.clone(), hearer: Hearer::Audience(self.audience(caller)) }
+    }
+
+    fn key(&self, caller: &Caller) -> Key {
+        Key::of(caller, self.0.server.share, || self.0.connector.distinction(caller))
+    }
+
+    /// The session behind a visit, once it is open and it is this visit's turn.
+    async fn settled(&self, visit: Visit<C::Session>, want: Want) -> Result<Lease<C::Session>, Failure> {
+        let broken = || outcome::not_started(&self.0.server.name, "connecting broke off");
+        if let Some(session) = visit.slot.session() {
+            let serial = self.0.server.serial && want.waits_for_its_turn();
+            return Ok(visit.take_turn(session, serial).await);
+        }
+        let mut state = visit.slot.state.subscribe();
+        let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
+        let settled = settled.map(|state| state.clone());
+        match settled {
+            Ok(State::Open(session)) => {
+                let serial = self.0.server.serial && want.waits_for_its_turn();
+                Ok(visit.take_turn(session, serial).await)
+            }
+            Ok(State::Failed(failure)) => Err(failure),
+            Ok(State::Connecting) | Err(_) => Err(broken()),
+        }
+    }
+
+    /// The session of a legacy client.
+    fn known(&self, key: &Key, want: Want) -> Result<Visit<C::Session>, Failure> {
+        let enter =
+            |row: &Vec<Arc<Slot<C::Session>>>| row.first().filter(|slot| !slot.is_over()).map(|slot| slot.enter(want));
+        let visit = self.0.rows.with(key, enter).flatten();
+        visit.ok_or_else(|| outcome::not_started(&self.0.server.name, "the client's session with it has ended"))
+    }
+
+    async fn visit(&self, key: &Key, opening: impl Fn() -> Opening, want: Want) -> Result<Visit<C::Session>, Failure> {
+        if let Some(visit) = self.enter(key, &opening, want, None)? {
+            return Ok(visit);
+        }
+        // An idle session is closed to make room, if there is one.
+        let server = &self.0.server;
+        let full = || outcome::too_many_sessions(&server.name, server.max_sessions);
+        self.0.make_room();
+        let room = tokio::time::timeout(MAKING_ROOM, Arc::clone(&self.0.room).acquire_owned()).await;
+        let permit = room.map_err(|_| full())?.map_err(|_| full())?;
+        self.enter(key, &opening, want, Some(permit))?.ok_or_else(full)
+    }
+
+    /// `None` if there is no session and no room for one. `permit` is the right to open one.
+    fn enter(
+        &self,
+        key: &Key,
+        opening: impl Fn() -> Opening,
+        want: Want,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<Option<Visit<C::Session>>, Failure> {
+        let sessions = &self.0;
+        if sessions.closing.is_cancelled() {
+            return Err(outcome::stopping());
+        }
+        let alone = want.is_call() && self.calls_run_alone(key);
+        // The usual case, with one look at the table.
+        let at_once = |row: &Vec<Arc<Slot<_>>>| {
+            let slot = row.iter().find(|slot| !slot.is_resting() && !(alone && slot.calls() > 0))?;
+            row.iter().all(|slot| !slot.is_over()).then(|| slot.enter(want))
+        };
+        if let Some(Some(visit)) = sessions.rows.with(key, at_once) {
+            return Ok(Some(visit));
+        }
+        let mut opened = None;
+        let visit = sessions.rows.update_or_insert(key.clone(), Vec::new, |row| {
+            // The supervisor of a session that ended may not have seen it yet.
+            for ended in row.extract_if(.., |slot| slot.is_over()) {
+                ended.retire();
+            }
+            let taken = |slot: &Slot<_>| slot.is_resting() || (alone && slot.calls() > 0);
+            if let Some(slot) = row.iter().find(|slot| !taken(slot)) {
+                return Some(slot.enter(want));
+            }
+            if let Some(permit) = permit.or_else(|| Arc::clone(&sessions.room).try_acquire_owned().ok()) {
+                for resting in row.extract_if(.., |slot| slot.is_resting()) {
+                    resting.replaced();
+                }
+                let slot = Arc::new(Slot::new(permit, Arc::clone(&sessions.pressed)));
+                row.push(Arc::clone(&slot));
+                let visit = slot.enter(want);
+                opened = Some(slot);
+                return Some(visit);
+            }
+            // Beside other calls, where there is no room to be alone.
+            row.iter().min_by_key(|slot| slot.calls()).map(|slot| slot.enter(want))
+        });
+        if visit.is_none() {
+            sessions.rows.remove_if(key, Vec::is_empty);
+        }
+        if let Some(slot) = opened {
+            let tenancy = Tenancy { sessions: Arc::clone(sessions), key: key.clone(), slot };
+            sessions.jobs.spawn("session", tenancy.run(opening()));
+        }
+        Ok(visit)
+    }
+
+    /// Whether a call gets another session rather than a busy one.
+    fn calls_run_alone(&self, key: &Key) -> bool {
+        match self.0.server.sessions {
+            SessionCount::One => false,
+            SessionCount::Pool => true,
+            SessionCount::Auto => key.can_be_asked(),
+        }
+    }
+}
+
+impl<C: Connect> Tenancy<C> {
+    /// The whole life of a session.
+    async fn run(self, opening: Opening) {
+        let connected = tokio::select! {
+            connected = self.sessions.connector.connect(&opening) => connected,
+            () = self.slot.dismissed.cancelled() => Err(outcome::never_sent()),
+            () = self.sessions.closing.cancelled() => Err(outcome::stopping()),
+        };
+        drop(opening);
+        let session = match connected {
+            Ok(session) => session,
+            Err(failure) => {
+                // Given up first, so that whoever learns of the failure may try again at once.
+                self.give_up();
+                self.slot.state.send_replace(State::Failed(failure));
+                return;
+            }
+        };
+        self.slot.state.send_replace(State::Open(session.clone()));
+        tokio::select! {
+            () = session.over() => {}
+            () = self.idle() => tracing::debug!(server = %self.sessions.server.name, "an idle session is closed"),
+            () = self.slot.dismissed.cancelled() => {}
+            () = self.sessions.closing.cancelled() => {}
+        }
+        self.give_up();
+        session.close().await;
+    }
+
+    /// Resolves when nobody has used the session for `session_idle`; it is out of the table then.
+    ///
+    /// It looks when the session may have been idle for long enough, so that no call has to wake it.
+    async fn idle(&self) {
+        let patience = self.sessions.server.session_idle;
+        let mut look = Instant::now() + patience;
+        loop {
+            let unwanted = tokio::select! {
+                () = tokio::time::sleep_until(look) => false,
+                () = self.slot.unwanted.notified() => true,
+            };
+            let is_over = |since: Instant| unwanted || since.elapsed() >= patience;
+            if self.take_out(|slot| slot.idle_since().is_some_and(is_over)) {
+                return;
+            }
+            if unwanted {
+                // A call came first.
+                self.sessions.make_room();
+            }
+            look = self.slot.idle_since().unwrap_or_else(Instant::now) + patience;
+        }
+    }
+
+    /// Takes the slot out of the table if `wanted` says so, and whether it was taken.
+    fn take_out(&self, wanted: impl Fn(&Slot<C::Session>) -> bool) -> bool {
+        let rows = &self.sessions.rows;
+        let taken = rows.update(&self.key, |row| {
+            let before = row.len();
+            row.retain(|slot| !Arc::ptr_eq(slot, &self.slot) || !wanted(slot));
+            row.len() < before
+        });
+        rows.remove_if(&self.key, Vec::is_empty);
+        taken.unwrap_or(false)
+    }
+
+    fn give_up(&self) {
+        self.take_out(|_| true);
+        self.slot.retire();
+    }
+}
+
+impl<C: Connect> Inner<C> {
+    /// Has the session that has been idle for longest closed, or else the first that is used no more.
+    fn make_room(&self) {
+        let mut longest: Option<(Instant, Arc<Slot<C::Session>>)> = None;
+        self.pressed.store(true, Ordering::SeqCst);
+        self.rows.for_each(|_, row| {
+            for slot in row {
+                if let Some(since) = slot.idle_since()
+                    && longest.as_ref().is_none_or(|(other, _)| since < *other)
+                {
+                    longest = Some((since, Arc::clone(slot)));
+                }
+            }
+        });
+        if let Some((_, slot)) = longest
+            && self.pressed.swap(false, Ordering::SeqCst)
+        {
+            slot.unwanted.notify_one();
+        }
+    }
+}
+
+impl<C: Connect> Drop for Tenancy<C> {
+    fn drop(&mut self) {
+        self.give_up();
+        let broken = outcome::not_started(&self.sessions.server.name, "connecting broke off");
+        self.slot.state.send_if_modified(|state| {
+            let connecting = matches!(state, State::Connecting);
+            if connecting {
+                *state = State::Failed(broken);
+            }
+            connecting
+        });
+    }
+}

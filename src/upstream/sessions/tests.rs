@@ -1,0 +1,183 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::config::{ForwardCancel, Transport, UpstreamEra};
+use crate::protocol::{Credentials, Principal, Reason, TaskSupport};
+
+/// Opens sessions when the gate lets it.
+#[derive(Debug, Default)]
+struct Mock {
+    gate: Option<Arc<Semaphore>>,
+    opened: Arc<AtomicUsize>,
+    fails: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct MockSession {
+    over: CancellationToken,
+    closed: CancellationToken,
+}
+
+impl Connect for Mock {
+    type Session = MockSession;
+
+    async fn connect(&self, _: &Opening) -> Result<MockSession, Failure> {
+        if let Some(gate) = &self.gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        if self.fails { Err(outcome::not_started("mock", "no")) } else { Ok(MockSession::default()) }
+    }
+}
+
+impl Session for MockSession {
+    fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
+    async fn close(&self) {
+        self.closed.cancel();
+    }
+}
+
+fn server(max_sessions: usize, share: bool) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig {
+        name: "mock".to_owned(),
+        transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
+        share,
+        sessions: SessionCount::Auto,
+        serial: false,
+        offer: Vec::new(),
+        cancel: ForwardCancel::Forward,
+        cancel_grace: Duration::from_secs(30),
+        connect_timeout: Duration::from_secs(30),
+        max_sessions,
+        session_idle: Duration::from_mins(1),
+        era: UpstreamEra::Legacy,
+    })
+}
+
+fn caller(name: &str) -> Caller {
+    Caller {
+        session: crate::protocol::ClientSession::Stateless,
+        abilities: crate::protocol::Abilities::none(),
+        principal: Principal::Named(name.into()),
+        tasks: TaskSupport::Undeclared,
+        progress_token: None,
+        credentials: Credentials::default(),
+    }
+}
+
+fn sessions(max_sessions: usize, share: bool, mock: Mock) -> Sessions<Mock> {
+    Sessions::new(server(max_sessions, share), mock, Jobs::new())
+}
+
+#[tokio::test]
+async fn calls_of_one_principal_share_a_session_and_others_get_their_own() {
+    let sessions = sessions(8, false, Mock::default());
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let again = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let bo = sessions.get(&caller("bo"), Want::Call).await.unwrap();
+    ann.over.cancel();
+    assert!(again.is_over());
+    assert!(!bo.is_over());
+}
+
+#[tokio::test]
+async fn with_share_everybody_has_the_same_session() {
+    let sessions = sessions(1, true, Mock::default());
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let bo = sessions.get(&caller("bo"), Want::Call).await.unwrap();
+    ann.over.cancel();
+    assert!(bo.is_over());
+}
+
+#[tokio::test]
+async fn many_cold_calls_open_one_session() {
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = Arc::new(AtomicUsize::new(0));
+    let mock = Mock { gate: Some(Arc::clone(&gate)), opened: Arc::clone(&opened), fails: false };
+    let sessions = sessions(8, false, mock);
+    let ann = caller("ann");
+    let calls = futures_util::future::join_all((0..32).map(|_| sessions.get(&ann, Want::Call)));
+    let open = async {
+        tokio::task::yield_now().await;
+        gate.add_permits(32);
+    };
+    let (calls, ()) = tokio::join!(calls, open);
+    assert!(calls.iter().all(Result::is_ok));
+    assert_eq!(opened.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn one_session_too_many_is_refused_with_the_name_of_the_setting() {
+    let sessions = sessions(1, false, Mock::default());
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let refused = sessions.get(&caller("bo"), Want::Call).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::Busy);
+    assert!(refused.message.contains("max_sessions"), "{}", refused.message);
+    ann.over.cancel();
+    ann.closed.cancelled().await;
+    assert!(sessions.get(&caller("bo"), Want::Call).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_session_that_ended_is_replaced_even_before_its_end_was_noticed() {
+    let sessions = sessions(1, false, Mock::default());
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    ann.over.cancel();
+    assert!(!sessions.get(&caller("ann"), Want::Call).await.unwrap().is_over());
+}
+
+#[tokio::test]
+async fn a_failed_connect_is_told_to_all_who_wait_and_tried_again_for_the_next() {
+    let opened = Arc::new(AtomicUsize::new(0));
+    let sessions = sessions(1, false, Mock { gate: None, opened: Arc::clone(&opened), fails: true });
+    let ann = caller("ann");
+    let both = tokio::join!(sessions.get(&ann, Want::Call), sessions.get(&ann, Want::Call));
+    assert_eq!(both.0.unwrap_err().reason, Reason::NotStarted);
+    assert_eq!(both.1.unwrap_err().reason, Reason::NotStarted);
+    assert!(sessions.get(&ann, Want::Call).await.is_err());
+    assert_eq!(opened.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_closed_when_idle_and_never_while_in_use() {
+    let sessions = sessions(8, false, Mock::default());
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let closed = ann.closed.clone();
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert!(!closed.is_cancelled());
+    drop(ann);
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    drop(sessions.get(&caller("ann"), Want::Call).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert!(!closed.is_cancelled());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(closed.is_cancelled());
+    assert_eq!(sessions.count(), 0);
+}
+
+#[tokio::test]
+async fn closing_ends_every_session_and_refuses_new_ones() {
+    let sessions = sessions(8, false, Mock::default());
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    sessions.close().await;
+    assert!(ann.closed.is_cancelled());
+    assert_eq!(sessions.get(&caller("ann"), Want::Call).await.unwrap_err().reason, Reason::Stopping);
+}
+
+#[tokio::test]
+async fn an_idle_session_is_closed_to_make_room_for_another_principal() {
+    let sessions = sessions(1, false, Mock::default());
+    let ann = sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let closed = ann.closed.clone();
+    drop(ann);
+    assert!(sessions.get(&caller("bo"), Want::Call).await.is_ok());
+    closed.cancelled().await;
+}

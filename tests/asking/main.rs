@@ -1,0 +1,19 @@
+//! Questions of a server in mid-call, around a scripted service: tasks that ask, calls that are retried with answers,
+//! the limits of both, and streams of task states.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests are to stop at what they did not expect"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod client;
+mod listening;
+mod passing;
+mod races;
+mod rounds;
+mod tasks;

@@ -1,0 +1,70 @@
+use super::*;
+
+#[tokio::test]
+async fn a_batch_runs_each_request_and_is_answered_on_one_stream() {
+    let mut server = Setup::new().start().await;
+    let mut client = server.connect().await;
+    let session = Session::open(&mut server, &mut client, "2025-03-26").await;
+    let notification = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let batch = format!("[{}, {notification} ,{}]", tool("1"), tool(r#""b""#));
+    client.post(&batch, &session.header()).await;
+    let (first, second) = (server.asked().await, server.asked().await);
+    assert_eq!(client.head().await.get("content-type"), Some("text/event-stream"));
+    second.sender.done(result("{}"));
+    assert_eq!(message(&mut client).await["id"], "b");
+    first.sender.done(result("{}"));
+    assert_eq!(message(&mut client).await["id"], 1);
+    assert_eq!(event(&mut client).await, None);
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_by_an_array_where_the_client_takes_no_stream() {
+    let mut server = Setup::new().start().await;
+    let mut client = server.connect().await;
+    let session = Session::open(&mut server, &mut client, "2025-03-26").await;
+    let json_only = format!("{}accept: application/json\r\n", session.header());
+    for ids in [&["1", "2"][..], &["1"]] {
+        let calls: Vec<_> = ids.iter().map(|id| tool(id)).collect();
+        client.post(&format!("[{}]", calls.join(",")), &json_only).await;
+        for _ in ids {
+            server.asked().await.sender.done(result("{}"));
+        }
+        let (head, body) = client.response().await;
+        assert_eq!(head.get("content-type"), Some("application/json"));
+        let answers: Vec<Value> = serde_json::from_str(&body).unwrap();
+        assert_eq!(answers.len(), ids.len(), "{body}");
+    }
+    client.post(r#"[{"jsonrpc":"2.0","method":"notifications/initialized"}]"#, &session.header()).await;
+    let (head, body) = client.response().await;
+    assert_eq!((head.status, body.as_str()), (202, ""));
+}
+
+#[tokio::test]
+async fn a_batch_that_is_not_allowed_or_broken_is_refused_before_any_of_it_runs() {
+    let mut server = Setup::new().start().await;
+    let mut client = server.connect().await;
+    let old = Session::open(&mut server, &mut client, "2025-03-26").await;
+    let new = Session::open(&mut server, &mut client, "2025-06-18").await;
+    let fine = format!("[{}]", tool("1"));
+    let (modern, _) = call("1", "t", "");
+    let many = format!("[{}]", vec![tool("1"); 65].join(","));
+    let cases = [
+        (new.header(), fine.clone()),
+        (String::new(), fine),
+        (old.header(), "[]".to_owned()),
+        (old.header(), "[1]".to_owned()),
+        (old.header(), format!("[{},1]", tool("1"))),
+        (old.header(), format!("[{},{modern}]", tool("1"))),
+        (old.header(), format!("[{},{}]", tool("1"), initialize("2025-03-26"))),
+        (old.header(), format!("[[{}]]", tool("1"))),
+        (old.header(), many),
+    ];
+    for (headers, text) in cases {
+        client.post(&text, &headers).await;
+        let (head, body) = client.response().await;
+        assert_eq!((head.status, code(&body)), (400, -32600), "{text}");
+    }
+    client.post(&format!("[{}", tool("1")), &old.header()).await;
+    assert_eq!(code(&client.response().await.1), -32700);
+    assert!(server.is_untouched());
+}

@@ -1,0 +1,207 @@
+//! Legacy clients through the whole proxy, in front of servers over stdio and HTTP.
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+
+use crate::process::{Ground, Proxy};
+use crate::upstream::{Transport, Upstream};
+use crate::{bounded, eventually};
+
+/// A client of 2025-11-25.
+struct Client {
+    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    url: String,
+    session: String,
+}
+
+/// A stream of events.
+struct Events {
+    body: Incoming,
+    unread: String,
+}
+
+const BOTH: [Transport; 2] = [Transport::Stdio, Transport::Http];
+
+impl Client {
+    /// Opens a session.
+    async fn open(proxy: &Proxy) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new()).build_http();
+        let mut client = Self { http, url: format!("{}/mcp", proxy.base), session: String::new() };
+        let params = json!({ "protocolVersion": "2025-11-25", "clientInfo": { "name": "c", "version": "1" },
+            "capabilities": { "elicitation": {} } });
+        let text = json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": params });
+        let response = client.post(&text.to_string()).await;
+        let session = response.headers().get("mcp-session-id").cloned();
+        let body: Value = serde_json::from_str(&whole(response).await).unwrap();
+        assert_eq!(body["result"]["serverInfo"]["name"], "scripted", "{body}");
+        assert_eq!(body["result"]["capabilities"], json!({ "tools": {} }));
+        client.session = session.unwrap().to_str().unwrap().to_owned();
+        let ready = client.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        assert_eq!(ready.status(), 202);
+        client
+    }
+
+    async fn send(&self, method: Method, more: (&str, &str), body: &str) -> Response<Incoming> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(&self.url)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        if !self.session.is_empty() {
+            request = request.header("mcp-session-id", &self.session);
+        }
+        if !more.0.is_empty() {
+            request = request.header(more.0, more.1);
+        }
+        let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
+        bounded(self.http.request(request)).await.unwrap()
+    }
+
+    async fn post(&self, text: &str) -> Response<Incoming> {
+        self.send(Method::POST, ("", ""), text).await
+    }
+
+    /// Calls a tool; the events of the call.
+    async fn call(&self, id: &str, tool: &str) -> Events {
+        let params = format!(r#"{{"name":"{tool}","arguments":{{}},"_meta":{{"progressToken":"p"}}}}"#);
+        let response =
+            self.post(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Events { body: response.into_body(), unread: String::new() }
+    }
+}
+
+impl Events {
+    /// The next event that has data: its id, and the message as it is spelled.
+    async fn next(&mut self) -> Option<(String, String)> {
+        loop {
+            while let Some((event, rest)) = self.unread.split_once("\n\n") {
+                let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let found = field("id: ").zip(field("data: ").filter(|data| !data.is_empty()));
+                self.unread = rest.to_owned();
+                if found.is_some() {
+                    return found;
+                }
+            }
+            let frame = bounded(self.body.frame()).await?.unwrap();
+            self.unread.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        }
+    }
+
+    async fn message(&mut self) -> Value {
+        serde_json::from_str(&self.next().await.expect("a message").1).unwrap()
+    }
+}
+
+async fn whole(response: Response<Incoming>) -> String {
+    String::from_utf8(bounded(response.into_body().collect()).await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_call_with_progress_and_a_question_goes_through_as_without_a_proxy() {
+    for transport in BOTH {
+        let upstream = Upstream::start(transport).await;
+        let ground = Ground::new(&upstream, "[[tool]]\nmatch = \"*\"\nmode = \"task\"");
+        let proxy = ground.start().await;
+        let client = Client::open(&proxy).await;
+        let mut events = client.call("1e2", "slow").await;
+        let mut run = upstream.run().await;
+        run.progress(1, "first").await;
+        let progress = events.message().await;
+        assert_eq!(progress["params"], json!({ "progressToken": "p", "progress": 1, "message": "first" }));
+        let params = r#"{"message":"Sure?","requestedSchema":{"type":"object","properties":{}},"n": 1.0}"#;
+        run.message(&format!(r#"{{"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{params}}}"#)).await;
+        let (_, question) = events.next().await.unwrap();
+        assert!(question.contains(params), "{question}");
+        let question: Value = serde_json::from_str(&question).unwrap();
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"action":"accept","n": 1.0}}}}"#, question["id"]);
+        assert_eq!(client.post(&answer).await.status(), 202);
+        let answered = upstream.run().await.request;
+        assert!(
+            answered.contains(r#""id":"q1""#) && answered.contains(r#"{"action":"accept","n": 1.0}"#),
+            "{answered}"
+        );
+        run.answer(r#"{"content": [], "n": 9007199254740995, "zzz":1E2}"#).await;
+        let (_, answer) = events.next().await.unwrap();
+        assert_eq!(answer, r#"{"jsonrpc":"2.0","id":1e2,"result":{"content": [], "n": 9007199254740995, "zzz":1E2}}"#);
+        assert!(events.next().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_client_left_goes_on_and_a_cancelled_one_is_cancelled() {
+    for transport in BOTH {
+        let upstream = Upstream::start(transport).await;
+        let ground = Ground::new(&upstream, "");
+        let proxy = ground.start().await;
+        let client = Client::open(&proxy).await;
+        let mut events = client.call("1", "slow").await;
+        let mut run = upstream.run().await;
+        run.progress(1, "first").await;
+        let (last, _) = events.next().await.unwrap();
+        drop(events);
+        run.says("done").await;
+        let response = client.send(Method::GET, ("last-event-id", &last), "").await;
+        let mut events = Events { body: response.into_body(), unread: String::new() };
+        assert_eq!(events.message().await["result"]["content"][0]["text"], "done");
+        assert_eq!(upstream.cancelled(), 0);
+        let mut events = client.call("2", "slow").await;
+        let _run = upstream.run().await;
+        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#;
+        assert_eq!(client.post(cancel).await.status(), 202);
+        upstream.cancels(1).await;
+        assert!(events.next().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn each_session_has_a_server_of_its_own_until_it_ends() {
+    let upstream = Upstream::stdio().await;
+    let ground = Ground::new(&upstream, "");
+    let proxy = ground.start().await;
+    let (first, second) = (Client::open(&proxy).await, Client::open(&proxy).await);
+    // Each child has a guard beside it.
+    eventually("two servers", || upstream.processes() == 4).await;
+    let (mut one, mut other) = (first.call("1", "slow").await, second.call("1", "slow").await);
+    let (mut run, mut later) = (upstream.run().await, upstream.run().await);
+    later.says("later").await;
+    run.says("first").await;
+    let texts = [one.message().await, other.message().await].map(|it| it["result"]["content"][0]["text"].clone());
+    assert!(texts.contains(&json!("first")) && texts.contains(&json!("later")), "{texts:?}");
+    assert_eq!(first.send(Method::DELETE, ("", ""), "").await.status(), 200);
+    eventually("one server is left", || upstream.processes() == 2).await;
+    let gone = first.post(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await;
+    assert_eq!(gone.status(), 404);
+    second.call("2", "slow").await;
+    upstream.run().await;
+}
+
+#[tokio::test]
+async fn a_server_that_dies_is_told_to_its_client_which_opens_a_new_session() {
+    let upstream = Upstream::stdio().await;
+    let ground = Ground::new(&upstream, "");
+    let proxy = ground.start().await;
+    let client = Client::open(&proxy).await;
+    let mut events = client.call("1", "slow").await;
+    upstream.run().await.dies().await;
+    let answer = events.message().await;
+    assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(-31001), &json!(1)));
+    let response = loop {
+        let response = client.post(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await;
+        if response.status() != 200 {
+            break response;
+        }
+        whole(response).await;
+    };
+    assert_eq!(response.status(), 404);
+    let mut events = Client::open(&proxy).await.call("1", "slow").await;
+    upstream.run().await.says("again").await;
+    assert_eq!(events.message().await["result"]["content"][0]["text"], "again");
+}

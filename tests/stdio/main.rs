@@ -1,0 +1,17 @@
+//! `raincheck stdio` as a host runs it: a child process in front of a real server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+
+mod calls;
+mod ends;
+mod host;
+mod legacy;
+mod lines;
+mod stores;
+
+#[path = "../upstream_stdio/scripted.rs"]
+mod scripted;
+
+use std::time::Duration;
+
+/// No step of a test takes this long.
+const PATIENCE: Duration = Duration::from_secs(30);
