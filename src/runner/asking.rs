@@ -35,6 +35,12 @@ impl Attendance {
             refuse(ask, "the call is being stopped");
             return seat;
         }
+        if let (Seat::Held(_), Some(answer)) =
+            (&seat, ask.question().key.as_deref().and_then(|key| self.ahead.take(key)))
+        {
+            ask.answer(answer);
+            return seat;
+        }
         let limit = self.run.plan.ask_timeout;
         let desk = self.desk.get_or_insert_with(|| {
             let board = match &seat {

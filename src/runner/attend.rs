@@ -10,6 +10,7 @@ use super::desk::{Desk, DeskEvent, at};
 use super::live::Phase;
 use super::promote::Seed;
 use super::request_state::Subject;
+use super::responses::Responses;
 use super::run::{Permits, Run};
 use super::running::Running;
 use super::seat::{Held, Seat, Wish};
@@ -26,6 +27,8 @@ pub(super) struct Attendance {
     pub(super) way: Way,
     /// The request, if it may be retried.
     pub(super) subject: Option<Subject>,
+    /// Answers that came with the call itself, for questions whose keys the server chooses.
+    pub(super) ahead: Responses,
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
     clock: RunClock,
@@ -56,7 +59,24 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 impl Attendance {
     pub(super) fn new(run: Run, running: Running, permits: Permits, subject: Option<Subject>) -> Self {
         let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.timeout));
-        Self { run, running, way, subject, desk: None, clock, progress: None, permits: Some(permits), kept: None }
+        let ahead = Responses::default();
+        Self {
+            run,
+            running,
+            way,
+            subject,
+            ahead,
+            desk: None,
+            clock,
+            progress: None,
+            permits: Some(permits),
+            kept: None,
+        }
+    }
+
+    /// The same, for a call that came with answers.
+    pub(super) fn answered_ahead(self, ahead: Option<Responses>) -> Self {
+        Self { ahead: ahead.unwrap_or_default(), ..self }
     }
 
     /// Attends the run until it has ended.

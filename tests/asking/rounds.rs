@@ -90,6 +90,21 @@ async fn parallel_questions_are_gathered_into_one_round_and_partial_answers_leav
 }
 
 #[tokio::test]
+async fn an_answer_that_came_with_the_call_serves_the_question_of_that_key_once_and_no_other() {
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let mut params = export();
+    params["inputResponses"] = json!({ "user_name": accepted(&json!("Alice")), "input-1": {}, "unknown": {} });
+    let reply = proxy.send(call("tools/call", params)).await;
+    let (_, server) = proxy.next_sent().await;
+    assert_eq!(answer(&mut ask_as(&server, question("one", Some("user_name")))).await, Ok(accepted(&json!("Alice"))));
+    // The same key again is a new question, and a key of our own was never told to the caller.
+    let _again = ask_as(&server, question("two", Some("user_name")));
+    let _unnamed = ask(&server, "three");
+    let round = shown(timeout(PATIENCE, reply.outcome()).await.unwrap());
+    assert_eq!(keys(&round), ["input-2", "user_name"]);
+}
+
+#[tokio::test]
 async fn a_retry_comes_from_the_same_caller_with_the_same_request_or_is_refused() {
     let mut proxy = Proxy::new(policy(Mode::Sync));
     let (round, server, mut asking) = asked(&mut proxy, call("tools/call", export())).await;
