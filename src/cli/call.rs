@@ -19,7 +19,8 @@ use crate::protocol::{Json, RpcError};
 /// What to call, and how to wait for it.
 #[derive(Debug, Args)]
 #[command(after_help = "Every handle is kept in a file before it is used: RAINCHECK_HANDLES, or \
-    raincheck/handles.jsonl below XDG_STATE_HOME (~/.local/state). Ctrl-C cancels the call.")]
+    raincheck/handles.jsonl below XDG_STATE_HOME (~/.local/state). Ctrl-C cancels the call. A server that \
+    is away while a task is waited for is asked again for 5 minutes.")]
 pub(super) struct Call {
     #[arg(help = "The MCP endpoint, such as http://127.0.0.1:8080/mcp")]
     url: String,
@@ -74,7 +75,7 @@ impl Call {
         let called = tokio::select! {
             biased;
             _ = signals.next() => return Err(Stop::new(exit::INTERRUPTED, "interrupted; the call was cancelled")),
-            called = endpoint.call(&self.tool, &arguments, display, &mut person) => called.map_err(Stop::client)?,
+            called = endpoint.call(&self.tool, &arguments, display, &mut person) => called.map_err(Stop::call)?,
             () = expired(deadline) => {
                 return Err(Stop::new(exit::FAILURE, "no answer came in time; the call was cancelled"));
             }
@@ -176,6 +177,11 @@ impl Endpoint {
 }
 
 impl Common {
+    /// Whether a header goes with every request.
+    pub(super) fn has_headers(&self) -> bool {
+        !self.headers.is_empty()
+    }
+
     pub(super) fn endpoint(&self, url: &str) -> Result<Endpoint, Stop> {
         let mut headers = HeaderMap::new();
         for line in &self.headers {
@@ -211,6 +217,17 @@ impl Stop {
             ClientError::Rpc(error) => Self::rpc(error),
             other => Self::new(exit::FAILURE, terminal::chain(other)),
         }
+    }
+
+    /// A call that got no answer. Nobody can ask after one that has no handle.
+    fn call(error: ClientError) -> Self {
+        let is_lost = matches!(&error, ClientError::Broken(_));
+        let stop = Self::client(error);
+        if !is_lost {
+            return stop;
+        }
+        let text = "no handle came, so the tool may or may not have run: check before calling it again";
+        Self::new(stop.code, format!("{}\n{text}", stop.text))
     }
 
     pub(super) fn rpc(error: &RpcError) -> Self {

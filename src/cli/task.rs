@@ -1,9 +1,11 @@
 //! `raincheck task`: what became of the calls whose handles were kept.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tokio::time::timeout;
+use url::Url;
 
 use super::call::{Common, Stop, ended, finish, how_to_answer, print, read_arguments, report};
 use super::client::{Display, Follow, Handle, Handles, Person, Status, TaskView};
@@ -25,6 +27,9 @@ enum Command {
         /// How many
         #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
         newest: usize,
+        /// Only the handles of the server at this URL
+        #[arg(long)]
+        url: Option<String>,
         #[command(flatten)]
         common: Common,
     },
@@ -77,7 +82,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Task {
     pub(super) async fn run(self) -> u8 {
         finish(match self.command {
-            Command::List { newest, common } => list(newest, &common).await,
+            Command::List { newest, url, common } => list(newest, url.as_deref(), &common).await,
             Command::Get { which, wait, common } => get(&which, wait, &common).await,
             Command::Answer { which, key, answer, common } => answer_one(&which, &key, &answer, &common).await,
             Command::Cancel { which, common } => cancel(&which, &common).await,
@@ -96,8 +101,19 @@ impl Which {
     }
 }
 
-async fn list(newest: usize, common: &Common) -> Result<u8, Stop> {
-    let handles = Handles::of_user().and_then(|handles| handles.newest(newest)).map_err(Stop::failure)?;
+async fn list(newest: usize, url: Option<&str>, common: &Common) -> Result<u8, Stop> {
+    let mut handles = Handles::of_user().and_then(|handles| handles.newest(newest)).map_err(Stop::failure)?;
+    if let Some(url) = url {
+        handles.retain(|handle| origin(&handle.url) == origin(url));
+    }
+    let origins: BTreeSet<_> = handles.iter().map(|handle| origin(&handle.url)).collect();
+    if common.has_headers() && origins.len() > 1 {
+        let text = format!(
+            "the handles lead to {} servers, and a header is meant for one of them: name it with --url",
+            origins.len()
+        );
+        return Err(Stop::usage(text));
+    }
     if handles.is_empty() {
         terminal::say("No handles are kept yet: raincheck call URL TOOL --detach makes one.");
     }
@@ -115,11 +131,17 @@ async fn list(newest: usize, common: &Common) -> Result<u8, Stop> {
                 },
                 Err(why) => terminal::one_line(why, 120),
             };
-            format!("{}  {}  {}  {shown}", handle.task, handle.at, terminal::one_line(&handle.tool, 40))
+            let (tool, url) = (terminal::one_line(&handle.tool, 40), terminal::one_line(&handle.url, 80));
+            format!("{}  {}  {url}  {tool}  {shown}", handle.task, handle.at)
         };
         print(&terminal::plain(&text))?;
     }
     Ok(exit::OK)
+}
+
+/// The server that a URL leads to.
+fn origin(url: &str) -> String {
+    Url::parse(url).map_or_else(|_| url.to_owned(), |url| url.origin().ascii_serialization())
 }
 
 /// How far a task is, or why that is not known.
@@ -154,8 +176,9 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
         let failed = matches!(task.status, Status::Failed(_) | Status::Cancelled);
         return Ok(if failed { exit::FAILURE } else { exit::OK });
     }
-    let message =
-        task.message.as_deref().map(|text| format!(": {}", terminal::one_line(text, 300))).unwrap_or_default();
+    // What a failure says is said at the end.
+    let message = task.message.as_deref().filter(|_| !matches!(task.status, Status::Failed(_)));
+    let message = message.map(|text| format!(": {}", terminal::one_line(text, 300))).unwrap_or_default();
     terminal::say(&format!("{} since {}{message}", task.word(), terminal::one_line(&task.created, 40)));
     if let Status::InputRequired(asked) = &task.status {
         terminal::say(how_to_answer(&id, asked).trim_start());

@@ -320,10 +320,17 @@ fn response_in(
 
 /// Adds to the error of a server that does not speak this revision what to do about it.
 pub(crate) fn explain(error: ClientError) -> ClientError {
-    let ClientError::Rpc(rpc) = &error else { return error };
-    if rpc.code() != code::UNSUPPORTED_VERSION {
-        return error;
-    }
     let advice = "the server does not speak MCP 2026-07-28; put Raincheck in front of it: raincheck serve --url URL";
-    ClientError::Rpc(RpcError::new(rpc.code(), format!("{}: {advice}", rpc.message())))
+    match &error {
+        ClientError::Rpc(rpc) if rpc.code() == code::UNSUPPORTED_VERSION || is_about_a_session(rpc) => {
+            ClientError::Rpc(RpcError::new(rpc.code(), format!("{}: {advice}", rpc.message())))
+        }
+        _ => error,
+    }
+}
+
+/// What servers of older revisions say to a request that comes before `initialize`.
+fn is_about_a_session(error: &RpcError) -> bool {
+    let message = error.message().to_ascii_lowercase();
+    matches!(error.code(), -32600 | -32000) && (message.contains("session") || message.contains("not initialized"))
 }

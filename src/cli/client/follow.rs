@@ -178,9 +178,11 @@ impl Endpoint {
             if !error.is_passing() || begun.elapsed() > GIVE_UP {
                 return Err(error);
             }
-            let shown = humantime::format_duration(wait);
-            let why = super::super::terminal::chain(&error);
-            display.note(&format!("{why}; the task goes on, asking again in {shown}"));
+            if wait == FIRST_RETRY {
+                let (why, most) = (super::super::terminal::chain(&error), humantime::format_duration(GIVE_UP));
+                display.note(&format!("{why}; the task goes on, asking again for {most} at most"));
+            }
+            display.away(begun.elapsed());
             sleep(wait).await;
             wait = (wait * 2).min(LONGEST_RETRY);
         }

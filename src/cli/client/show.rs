@@ -78,6 +78,13 @@ impl Display {
         }
     }
 
+    /// Shows for how long the server could not be asked; a line that stays has said why.
+    pub(crate) fn away(&mut self, since: Duration) {
+        if let Self::Bar(bar) = self {
+            bar.set_message(format!("no answer for {} s", since.as_secs()));
+        }
+    }
+
     /// Says something that stays.
     pub(crate) fn note(&mut self, text: &str) {
         match self {

@@ -245,12 +245,15 @@ async fn a_server_that_is_away_for_a_moment_is_asked_again() {
     let server = Server::start(vec![
         task("task", "working", json!({})),
         Say::Nothing,
+        Say::Nothing,
         task("complete", "cancelled", json!({ "statusMessage": "by somebody else" })),
     ])
     .await;
     let (end, notes) = follow(&server).await;
     assert!(matches!(&end, End::Ended(task) if matches!(task.status, Status::Cancelled)), "{end:?}");
-    assert!(notes[1].contains("the task goes on, asking again in 500ms"), "{notes:?}");
+    assert!(notes[1].contains("the task goes on, asking again for 5m at most"), "{notes:?}");
+    let said = notes.iter().filter(|note| note.contains("goes on")).count();
+    assert_eq!(said, 1, "{notes:?}");
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ impl Sessions {
                 let found = legacy::open(seed, &id, params.clone(), Credentials::default()).await;
                 let Opened { session, own, answer } = match found {
                     Ok(found) => found,
-                    Err(error) => return outbox.send(error).await,
+                    Err(error) => return outbox.send(error.answer).await,
                 };
                 if purpose == Purpose::Asked {
                     outbox.send(answer).await;

@@ -68,16 +68,22 @@ fn manners() -> Manners {
 
 fn modern_call(call: Call, manners: Manners) -> (Server, Reply, JoinHandle<()>) {
     let (requests, server) = mpsc::unbounded_channel();
-    let (sender, reply) = Reply::channel();
-    let job = tokio::spawn(async move { modern(&Wire(requests), manners, call, sender).await });
+    let (mut sender, reply) = Reply::channel();
+    let job = tokio::spawn(async move {
+        let outcome = modern(&Wire(requests), manners, call, &mut sender).await;
+        sender.done(outcome);
+    });
     (Server(server), reply, job)
 }
 
 fn legacy_call(needs: Needs, manners: Manners) -> (Server, Reply, JoinHandle<()>) {
     let (requests, server) = mpsc::unbounded_channel();
-    let (sender, reply) = Reply::channel();
+    let (mut sender, reply) = Reply::channel();
     let call = call_of(&Method::CallTool, ABLE);
-    let job = tokio::spawn(async move { legacy(&Wire(requests), &needs, manners, call, sender).await });
+    let job = tokio::spawn(async move {
+        let outcome = legacy(&Wire(requests), &needs, manners, call, &mut sender).await;
+        sender.done(outcome);
+    });
     (Server(server), reply, job)
 }
 

@@ -18,9 +18,9 @@ use super::failures;
 use super::ids::{self, Named};
 use super::session::HttpSession;
 use crate::protocol::message::MessageError;
-use crate::protocol::{Call, Event, Failure, Json, Message, Method, Outcome, Progress, Rope};
-use crate::upstream::outcome;
+use crate::protocol::{Call, Event, Failure, Json, Message, Method, Notification, Outcome, Progress, Rope};
 use crate::upstream::questions::{Origin, Request};
+use crate::upstream::{outcome, subscription};
 
 /// One request, until it has its outcome.
 pub(super) struct Exchange<'a> {
@@ -301,7 +301,13 @@ impl<'a> Exchange<'a> {
             ("notifications/message", Some(params)) => self.ready.push_back(Step::Event(Event::Log(params))),
             (_, params) => match &self.link {
                 Link::Session(session) => session.said(method, params),
-                Link::Modern(_) => {}
+                Link::Modern(_) => {
+                    // What was subscribed to; nothing else has a place on the stream of a modern request.
+                    if let Some((_, params)) = params.as_ref().and_then(subscription::unwrap) {
+                        let said = Notification { method, params: Some(params) };
+                        self.ready.push_back(Step::Event(Event::Notification(said)));
+                    }
+                }
             },
         }
     }

@@ -21,6 +21,7 @@ use self::opening::Key;
 use self::slot::{Slot, State, Visit};
 use super::outcome;
 use super::questions::Floor;
+use super::stdio::connection::Connection;
 use crate::config::{ServerConfig, SessionCount};
 use crate::jobs::Jobs;
 use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Rope};
@@ -52,6 +53,12 @@ pub(super) trait Session: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether it is better left alone for now: it takes calls only where there is no room for another session.
     fn is_resting(&self) -> bool {
         false
+    }
+
+    /// The connection, if a modern server is at the other end: it knows no sessions, so there is more to do for those
+    /// who expect one.
+    fn modern(&self) -> Option<&Connection> {
+        None
     }
 
     /// Another session has taken its place. It is over as soon as its calls are.
