@@ -218,7 +218,12 @@ impl Wanted {
                 Some(message::notification("notifications/message", Some(params.into())))
             }
             // A modern client is not asked by requests, and what belongs to no call is for those who listen.
-            Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Done(_) => None,
+            Event::Log(_)
+            | Event::Ask(_)
+            | Event::Notification(_)
+            | Event::Attached(_)
+            | Event::Paused
+            | Event::Done(_) => None,
         }
     }
 }

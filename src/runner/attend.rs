@@ -162,7 +162,14 @@ impl Attendance {
                 None
             }
             (Event::Ask(ask), seat) => Some(Box::pin(self.ask(seat, ask)).await),
-            (event @ (Event::Progress(_) | Event::Log(_) | Event::Notification(_) | Event::Attached(_)), seat) => {
+            (
+                event @ (Event::Progress(_)
+                | Event::Log(_)
+                | Event::Notification(_)
+                | Event::Attached(_)
+                | Event::Paused),
+                seat,
+            ) => {
                 let now = self.run.shared.store.clock().now();
                 if let (Event::Progress(reported), Seat::Held(_) | Seat::Parked(_)) = (&event, &seat) {
                     self.progress = Some((reported.clone(), now));

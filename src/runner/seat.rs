@@ -122,7 +122,12 @@ impl Seat {
             (Self::Task(owned), Event::Progress(progress)) => owned.live.progressed(progress, now),
             (
                 Self::Task(_),
-                Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Done(_),
+                Event::Log(_)
+                | Event::Ask(_)
+                | Event::Notification(_)
+                | Event::Attached(_)
+                | Event::Paused
+                | Event::Done(_),
             )
             | (Self::Parked(_), _) => {}
         }

@@ -50,7 +50,7 @@ pub(super) enum Link {
 /// What comes next of an exchange.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Progress, or a line of the log.
+    /// Progress, a line of the log, or a pause.
     Event(Event),
     /// The end.
     Done(Outcome),
@@ -225,6 +225,9 @@ impl<'a> Exchange<'a> {
             Item::Unfinished(data) => self.unfinished(data, origin).await,
             Item::End(End::TooLarge(limit)) => self.end(Step::Done(Outcome::Failed(outcome::too_large(limit)))),
             Item::End(End::Closed) => {
+                if self.resume.last_id.is_some() && self.resume.retry.is_some() {
+                    self.ready.push_back(Step::Event(Event::Paused));
+                }
                 self.state = State::Broken("the server ended the stream without an answer".to_owned());
                 return;
             }

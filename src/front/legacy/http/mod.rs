@@ -276,7 +276,11 @@ impl Legacy {
         let channel = session.open_stream();
         let mut reader = reader(channel.read())?;
         let takes_events = sender.accepts.takes_events();
-        let reach = if takes_events { Reach::Stream } else { Reach::Answer };
+        let reach = match (takes_events, session.session.revision().is_primed()) {
+            (false, _) => Reach::Answer,
+            (true, false) => Reach::Stream,
+            (true, true) => Reach::Resumable,
+        };
         let stream = PostStream::new(Arc::clone(&channel), session.enter(), outflows.len());
         self.jobs.spawn("legacy call", pump::calls(outflows, stream, reach));
         if !takes_events {
