@@ -165,7 +165,8 @@ impl Identity {
             let of_mcp = text.starts_with("mcp-") && !text.starts_with(PARAM_PREFIX);
             let of_the_wire = of_mcp || text.starts_with("proxy-") || matches!(text, "keep-alive" | "last-event-id");
             let of_the_connection = NOT_PASSED_ON.contains(name) || listed.contains(name);
-            !of_the_wire && !of_the_connection && !(ours && *name == AUTHORIZATION)
+            let for_us = ours && *name == AUTHORIZATION;
+            !(of_the_wire || of_the_connection || for_us)
         };
         let passed = headers.iter().filter(|(name, _)| is_for_the_server(name));
         Credentials::new(passed.map(|(name, value)| (name.clone(), value.clone())).collect())

@@ -268,7 +268,7 @@ impl<C: Connect> Sessions<C> {
         let alone = want.is_call() && self.calls_run_alone(key);
         // The usual case, with one look at the table.
         let at_once = |row: &Vec<Arc<Slot<_>>>| {
-            let slot = row.iter().find(|slot| !slot.is_resting() && !(alone && slot.calls() > 0))?;
+            let slot = row.iter().find(|slot| !(slot.is_resting() || alone && slot.calls() > 0))?;
             row.iter().all(|slot| !slot.is_over()).then(|| slot.enter(want))
         };
         if let Some(Some(visit)) = sessions.rows.with(key, at_once) {
