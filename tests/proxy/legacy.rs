@@ -85,7 +85,8 @@ impl Events {
             while let Some((event, rest)) = self.unread.split_once("\n\n") {
                 let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
                 let found = field("id: ").zip(field("data: ").filter(|data| !data.is_empty()));
-                rest.clone_into(&mut self.unread);
+                let rest = rest.to_owned();
+                self.unread = rest;
                 if found.is_some() {
                     return found;
                 }
