@@ -2,18 +2,25 @@
 //!
 //! `tokio::spawn` appears here and nowhere else.
 
+mod alarm;
+
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+
+pub use self::alarm::Alarm;
+use self::alarm::Alarms;
 
 /// The jobs of one owner. Clones share the same set.
 #[derive(Clone, Debug, Default)]
@@ -24,13 +31,13 @@ pub struct Jobs {
 }
 
 /// Who drives the jobs that somebody waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 enum Drive {
     /// The runtime.
     #[default]
     Background,
-    /// Whoever waits.
-    Waiter,
+    /// Whoever waits. Alarms are put off, since most calls are short.
+    Waiter(Alarms),
 }
 
 /// A job that its holder polls until it sends it to the background. It counts as running all the while, and ends when
@@ -39,6 +46,9 @@ pub struct HeldJob {
     job: BoxFuture<'static, ()>,
     token: TaskTrackerToken,
 }
+
+/// Longer than any process lives.
+const FAR: Duration = Duration::from_hours(24 * 365 * 30);
 
 impl Jobs {
     /// An empty set of jobs.
@@ -49,14 +59,14 @@ impl Jobs {
     /// A set whose jobs are told to stop together with this set's, but can be waited for alone.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { tracker: TaskTracker::new(), stop: self.stop.child_token(), drive: self.drive }
+        Self { tracker: TaskTracker::new(), stop: self.stop.child_token(), drive: self.drive.clone() }
     }
 
     /// The same set, for users of which each polls what it waits for until it has it, drops it, or sends it to the
     /// background: a job of its own for each short call costs more than the call.
     #[must_use]
     pub fn driven_by_waiters(self) -> Self {
-        Self { drive: Drive::Waiter, ..self }
+        Self { drive: Drive::Waiter(Alarms::default()), ..self }
     }
 
     /// Runs `job` in the background. A panic in it is logged under `name` and ends only that job.
@@ -72,12 +82,12 @@ impl Jobs {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        match self.drive {
+        match &self.drive {
             Drive::Background => {
                 self.spawn(name, job);
                 None
             }
-            Drive::Waiter => Some(HeldJob { job: Box::pin(guarded(name, job)), token: self.tracker.token() }),
+            Drive::Waiter(_) => Some(HeldJob { job: Box::pin(guarded(name, job)), token: self.tracker.token() }),
         }
     }
 
@@ -100,6 +110,25 @@ impl Jobs {
     pub async fn idle(&self) {
         self.tracker.close();
         self.tracker.wait().await;
+    }
+
+    /// Resolves at that moment, for a job that hardly ever waits so long.
+    pub fn alarm(&self, until: Instant) -> Alarm {
+        let alarms = match &self.drive {
+            Drive::Background => None,
+            Drive::Waiter(alarms) => Some(alarms.clone()),
+        };
+        Alarm::new(until, alarms)
+    }
+
+    /// What `work` gives, unless it takes longer than `limit`. For work that hardly ever does.
+    pub async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let until = Instant::now().checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
+        tokio::select! {
+            biased;
+            value = work => Some(value),
+            () = self.alarm(until) => None,
+        }
     }
 
     /// How many jobs run now.

@@ -49,9 +49,8 @@ pub async fn run(
     let listener = TcpListener::bind(config.listen.http).await.map_err(bind_error)?;
     let address = listener.local_addr().map_err(bind_error)?;
 
-    let [fronts, connections] = [Jobs::new(), Jobs::new()];
     // The front polls each call, or lets go of it, and so does a run with its call to the server.
-    let [runs, upstreams] = [Jobs::new().driven_by_waiters(), Jobs::new().driven_by_waiters()];
+    let [fronts, connections, runs, upstreams] = std::array::from_fn(|_| Jobs::new().driven_by_waiters());
     let stack = Stack::new(stack::open(&config.store).map_err(AppError::Store)?, &config, runs).await;
     let mut servers = Vec::new();
     let mut mounts = Vec::new();

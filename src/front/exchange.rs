@@ -232,9 +232,9 @@ where
         if let Some(learner) = learner {
             running.on_outcome(learner);
         }
-        let first = tokio::time::timeout(patience(&method), running.step()).await;
+        let first = self.jobs.within(patience(&method), running.step()).await;
         let first = match first {
-            Ok(Step::Done(outcome)) => {
+            Some(Step::Done(outcome)) => {
                 let mut answer = Answer::new(&id, &method, outcome, &link.outbox);
                 answer.hold(running.take_place(), &link.outbox);
                 // An error that has a status of its own is plain JSON for everybody.
@@ -243,8 +243,8 @@ where
                 }
                 return Ok(sse::response(Body::carrying(sse::event(answer.text), answer.parcel)));
             }
-            Ok(Step::Notification(notification)) => Some(notification),
-            Err(_) => None,
+            Some(Step::Notification(notification)) => Some(notification),
+            None => None,
         };
         running.send_to_background();
         if !accepts.takes_events() {

@@ -4,31 +4,41 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Version;
+use hyper::rt::{Sleep, Timer};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::exchange::{self, Link, Shared};
 use super::refusal;
 use super::socket::{Outbox, Socket};
 use super::stall::{Answers, Watched};
-use crate::jobs::Jobs;
+use crate::jobs::{Alarm, Jobs};
 use crate::protocol::{Call, Reply};
 
 /// Runs what HTTP/2 spawns as jobs that have an owner.
 #[derive(Clone, Debug)]
 struct Spawner(Jobs);
+
+/// Timers of HTTP/1: one for each request, that hardly ever goes off.
+#[derive(Clone, Debug)]
+struct Timers(Jobs);
+
+/// One of them.
+struct Timeout(Alarm);
 
 /// How long a client may leave written bytes unread.
 const WRITE_PATIENCE: Duration = Duration::from_mins(1);
@@ -173,10 +183,10 @@ where
 }
 
 fn builder(jobs: Jobs, read_timeout: Duration) -> Builder<Spawner> {
-    let mut builder = Builder::new(Spawner(jobs));
+    let mut builder = Builder::new(Spawner(jobs.clone()));
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(Timers(jobs))
         .header_read_timeout(read_timeout)
         .max_buf_size(HEADER_BYTES as usize)
         .http2()
@@ -213,5 +223,29 @@ where
 {
     fn execute(&self, job: F) {
         self.0.spawn("http/2 stream", job);
+    }
+}
+
+impl Timer for Timers {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.sleep_until(self.now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn Sleep>> {
+        Box::pin(Timeout(self.0.alarm(deadline.into())))
+    }
+
+    fn now(&self) -> std::time::Instant {
+        Instant::now().into()
+    }
+}
+
+impl Sleep for Timeout {}
+
+impl Future for Timeout {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(context)
     }
 }

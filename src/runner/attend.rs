@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::board::Room;
 use super::clock::RunClock;
-use super::desk::{Desk, DeskEvent, at};
+use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
 use super::promote::Seed;
 use super::request_state::Subject;
@@ -113,12 +113,18 @@ impl Attendance {
                 None => std::future::pending().await,
             }
         };
+        let deadline = async {
+            match self.clock.deadline() {
+                Some(deadline) => shared.jobs.alarm(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             event = self.running.next(), if !has_ended => Next::Event(event),
-            wish = seat.wish() => Next::Wish(wish),
+            wish = seat.wish(&shared.jobs) => Next::Wish(wish),
             event = desk => Next::Desk(event),
-            () = at(self.clock.deadline()) => Next::Deadline,
+            () = deadline => Next::Deadline,
             () = shared.draining.cancelled(), if waiting => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }

@@ -127,7 +127,7 @@ impl Desk {
 }
 
 /// Resolves at `time`; never for none.
-pub(super) async fn at(time: Option<Instant>) {
+async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => pending().await,

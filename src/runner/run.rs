@@ -114,7 +114,7 @@ impl Run {
                     return None;
                 }
                 permit = &mut ticket => return Some((seat, permit)),
-                wish = seat.wish() => seat = match (wish, seat) {
+                wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
                         self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await
                     }
@@ -174,7 +174,7 @@ impl Run {
             }
             tokio::select! {
                 () = sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
-                _ = seat.wish() => {
+                _ = seat.wish(&self.shared.jobs) => {
                     seat.stopped().await;
                     return None;
                 }

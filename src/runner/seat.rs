@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::live::Live;
 use super::settler::Settler;
 use crate::clock::Timestamp;
+use crate::jobs::Jobs;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{Event, Failure, Handle, Json, Outcome, Reason, ReplySender, Retry, reshape};
 use crate::store::Ending;
@@ -72,12 +73,12 @@ pub(super) enum Wish {
 
 impl Seat {
     /// The next thing that the side that waits wants. Cancel safe.
-    pub(super) async fn wish(&mut self) -> Wish {
+    pub(super) async fn wish(&mut self, jobs: &Jobs) -> Wish {
         match self {
             Self::Held(held) => {
                 let promotion = async {
                     match held.promote_at {
-                        Some(at) => sleep_until(at).await,
+                        Some(at) => jobs.alarm(at).await,
                         None => pending().await,
                     }
                 };

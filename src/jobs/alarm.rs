@@ -1,0 +1,176 @@
+//! Timers for what hardly ever takes so long.
+//!
+//! A timer of tokio that is set while the runtime waits for input wakes it up, which costs a short call more than the
+//! rest of it. These are set only for who still waits after a while.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Timers that share one of tokio's for the first while. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alarms(Arc<Mutex<Line>>);
+
+/// Resolves at its moment.
+pub struct Alarm {
+    until: Instant,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Not polled yet.
+    New(Option<Alarms>),
+    /// To be set if somebody still waits when it is woken.
+    Put(Arc<Entry>),
+    Set(Pin<Box<Sleep>>),
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    /// In the order of their time. Most are not waited for any more.
+    entries: VecDeque<(Instant, Arc<Entry>)>,
+    /// Whether somebody sees to them.
+    is_seen_to: bool,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    is_due: AtomicBool,
+    waiter: AtomicWaker,
+}
+
+/// How long an alarm is put off before it is set.
+const WHILE: Duration = Duration::from_millis(80);
+/// How often those that were put off are looked at.
+const LOOK: Duration = Duration::from_millis(40);
+
+impl Alarms {
+    /// Puts an alarm off. Also whether nobody sees to those that were put off.
+    fn put(&self, now: Instant) -> (Arc<Entry>, bool) {
+        let entry = Arc::new(Entry::default());
+        let mut line = self.line();
+        line.entries.push_back((now + WHILE, Arc::clone(&entry)));
+        let first = !std::mem::replace(&mut line.is_seen_to, true);
+        (entry, first)
+    }
+
+    /// Wakes those that have waited for a while, until there are no more.
+    async fn see_to(self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let due = {
+                let mut line = self.line();
+                if line.entries.is_empty() {
+                    line.is_seen_to = false;
+                    return;
+                }
+                let now = Instant::now();
+                let count = line.entries.partition_point(|(at, _)| *at <= now);
+                line.entries.drain(..count).collect::<Vec<_>>()
+            };
+            for (_, entry) in due {
+                entry.is_due.store(true, Ordering::Release);
+                entry.waiter.wake();
+            }
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        // Nothing in here panics with the lock held, so a poisoned line is still in order.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Alarm {
+    /// An alarm for `until`; put off first if there are `alarms` to do that.
+    pub(super) fn new(until: Instant, alarms: Option<Alarms>) -> Self {
+        Self { until, stage: Stage::New(alarms) }
+    }
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let this = &mut *self;
+            match &mut this.stage {
+                Stage::New(alarms) => {
+                    let now = Instant::now();
+                    match alarms.take() {
+                        Some(alarms) if this.until > now + WHILE + LOOK => {
+                            let (entry, first) = alarms.put(now);
+                            if first {
+                                tokio::spawn(alarms.see_to());
+                            }
+                            this.stage = Stage::Put(entry);
+                        }
+                        _ => this.stage = Stage::Set(Box::pin(sleep_until(this.until))),
+                    }
+                }
+                Stage::Put(entry) => {
+                    entry.waiter.register(context.waker());
+                    if !entry.is_due.load(Ordering::Acquire) {
+                        return Poll::Pending;
+                    }
+                    this.stage = Stage::Set(Box::pin(sleep_until(this.until)));
+                }
+                Stage::Set(sleep) => {
+                    ready!(sleep.as_mut().poll(context));
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alarm").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn takes(span: Duration) -> Duration {
+        let begun = Instant::now();
+        let alarms = Alarms::default();
+        Alarm::new(begun + span, Some(alarms.clone())).await;
+        assert!(alarms.line().entries.is_empty());
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_goes_off_at_its_moment_however_far_that_is() {
+        for millis in [0, 1, 79, 80, 81, 120, 121, 150, 10_000] {
+            let span = Duration::from_millis(millis);
+            assert_eq!(takes(span).await, span);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_waits_for_any_more_is_forgotten_and_then_nobody_looks() {
+        let alarms = Alarms::default();
+        let far = Instant::now() + Duration::from_hours(1);
+        for _ in 0..1000 {
+            let mut alarm = Alarm::new(far, Some(alarms.clone()));
+            assert!(futures_util::FutureExt::now_or_never(&mut alarm).is_none());
+        }
+        assert_eq!(alarms.line().entries.len(), 1000);
+        tokio::time::sleep(WHILE + 3 * LOOK).await;
+        assert!(alarms.line().entries.is_empty() && !alarms.line().is_seen_to);
+        let mut alarm = Alarm::new(far, Some(alarms.clone()));
+        (&mut alarm).await;
+        assert!(Instant::now() >= far);
+    }
+}
