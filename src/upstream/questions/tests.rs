@@ -127,6 +127,10 @@ impl Running {
     }
 }
 
+async fn heard(reply: &mut Reply) -> Option<Event> {
+    timeout(Duration::from_secs(10), reply.next()).await.expect("nothing comes")
+}
+
 fn forms() -> Value {
     json!({ "elicitation": {} })
 }
@@ -325,20 +329,20 @@ async fn a_legacy_client_is_asked_on_its_own_listen_stream_and_over_one_channel_
     bench.floor.notification("notifications/too/early".to_owned(), None);
     let said = Outcome::Result(of(&json!({ "protocolVersion": "2025-06-18" })));
     bench.floor.opened(&ServerInfo::of_initialize(said).unwrap());
-    let Some(Event::Attached(result)) = outside.next().await else { panic!() };
+    let Some(Event::Attached(result)) = heard(&mut outside).await else { panic!() };
     assert_eq!(result.as_str(), r#"{"protocolVersion":"2025-06-18"}"#);
     // Nothing runs.
     assert!(bench.elicit(&json!(1), Origin::Channel).is_none());
-    let Some(Event::Ask(ask)) = outside.next().await else { panic!() };
+    let Some(Event::Ask(ask)) = heard(&mut outside).await else { panic!() };
     ask.answer(Answer::Result(of(&json!({}))));
     assert_eq!(bench.answer().await["id"], 1);
     let mut call = bench.request(1, "ann", "tools/call", &json!({}), &forms(), ClientSession::Legacy(1));
     assert!(bench.elicit(&json!(2), Origin::Channel).is_none());
     drop(call.asked().await);
     assert!(bench.elicit(&json!(3), Origin::Session).is_none());
-    let Some(Event::Ask(ask)) = outside.next().await else { panic!() };
+    let Some(Event::Ask(ask)) = heard(&mut outside).await else { panic!() };
     bench.floor.notification("notifications/tools/list_changed".to_owned(), None);
-    let Some(Event::Notification(said)) = outside.next().await else { panic!() };
+    let Some(Event::Notification(said)) = heard(&mut outside).await else { panic!() };
     assert_eq!((said.method.as_str(), said.params), ("notifications/tools/list_changed", None));
     client.detach();
     timeout(Duration::from_secs(10), ask.withdrawn()).await.unwrap();
