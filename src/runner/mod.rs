@@ -39,7 +39,7 @@ use crate::store::Store;
 
 pub use gate::Place;
 pub use live::{Live, LiveRuns, Phase};
-pub use request_state::is_ours as is_request_state;
+pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
 pub use responses::Responses;
 
 use board::Memory;

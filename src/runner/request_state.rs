@@ -95,8 +95,8 @@ impl Claim {
     }
 }
 
-/// The error for a state that was not made here for this request.
-pub(super) fn refused() -> RpcError {
+/// -32602: the error for a state that was not made here for this request.
+pub fn refused() -> RpcError {
     RpcError::new(
         code::INVALID_PARAMS,
         "Invalid params: requestState was not issued to this caller for this request; retry the same method with the \

@@ -18,12 +18,28 @@ pub struct TasksLayer {
     policies: Policies,
     server: Arc<str>,
     linger: Linger,
+    strange_states: StrangeStates,
+}
+
+/// What becomes of a call whose `requestState` is none of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StrangeStates {
+    /// It goes on: the service may have issued it.
+    PassOn,
+    /// It is refused with -32602: the service never issues any.
+    Refuse,
 }
 
 impl TasksLayer {
     /// Tasks that `runner` runs, for the server of that name, as `policies` say.
     pub fn new(runner: Runner, server: &str, policies: Policies) -> Self {
-        Self { runner, policies, server: Arc::from(server), linger: Linger::AtMost(Duration::from_secs(30)) }
+        Self {
+            runner,
+            policies,
+            server: Arc::from(server),
+            linger: Linger::AtMost(Duration::from_secs(30)),
+            strange_states: StrangeStates::PassOn,
+        }
     }
 
     /// How long the slot of a stopped run stays taken while the server does not answer. 30 s unless this is called.
@@ -33,10 +49,18 @@ impl TasksLayer {
         self
     }
 
-    /// With what the config of the server says.
+    /// For a service that asks by [`Event::Ask`](crate::protocol::Event) only and never with results: a `requestState` that
+    /// was not issued here is refused with -32602, in the place of a new run.
+    #[must_use]
+    pub fn refuse_strange_states(mut self) -> Self {
+        self.strange_states = StrangeStates::Refuse;
+        self
+    }
+
+    /// With what the config of the server says. Our upstreams ask by events.
     #[must_use]
     pub fn for_server(self, config: &ServerConfig) -> Self {
-        self.linger(match config.cancel {
+        self.refuse_strange_states().linger(match config.cancel {
             ForwardCancel::Forward | ForwardCancel::Never => Linger::AtMost(config.cancel_grace),
             ForwardCancel::Ignored => Linger::UntilTimeout,
         })
@@ -47,6 +71,7 @@ impl<S> Layer<S> for TasksLayer {
     type Service = TasksService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        TasksService::new(inner, self.runner.clone(), self.policies.clone(), Arc::clone(&self.server), self.linger)
+        let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
+        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states)
     }
 }

@@ -9,12 +9,21 @@ use futures_util::future::BoxFuture;
 use tower::ServiceExt;
 use tower_service::Service;
 
+use super::layer::StrangeStates;
 use super::{advert, handle, listen};
 use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
 use crate::protocol::error::code;
 use crate::protocol::{Call, Caller, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
-use crate::runner::{Linger, Plan, Promotion, Questions, Runner, Way, is_request_state};
+use crate::runner::{Linger, Plan, Promotion, Questions, Runner, Way, is_request_state, strange_request_state};
+
+/// What the `requestState` of a call is.
+enum State {
+    /// There is none, or one for the service.
+    None,
+    Ours(String),
+    Refused(RpcError),
+}
 
 /// An MCP service with tasks.
 #[derive(Clone, Debug)]
@@ -24,11 +33,19 @@ pub struct TasksService<S> {
     policies: Policies,
     server: Arc<str>,
     linger: Linger,
+    strange_states: StrangeStates,
 }
 
 impl<S> TasksService<S> {
-    pub(super) fn new(inner: S, runner: Runner, policies: Policies, server: Arc<str>, linger: Linger) -> Self {
-        Self { inner, runner, policies, server, linger }
+    pub(super) fn new(
+        inner: S,
+        runner: Runner,
+        policies: Policies,
+        server: Arc<str>,
+        linger: Linger,
+        strange_states: StrangeStates,
+    ) -> Self {
+        Self { inner, runner, policies, server, linger, strange_states }
     }
 
     fn plan(&self, tool: &str, policy: &ToolPolicy, way: Way) -> Plan {
@@ -100,10 +117,12 @@ where
             (ClientSession::Stateless, _) => Questions::Refuse,
         };
         let way = Way { promotion: Promotion::Never, questions, abilities: call.caller.abilities.clone() };
-        if questions == Questions::RoundTrip
-            && let Some(state) = own_state(&call)
-        {
-            return self.runner.resume(&self.server, &state, call, way);
+        if questions == Questions::RoundTrip {
+            match self.state(&call) {
+                State::None => {}
+                State::Ours(state) => return self.runner.resume(&self.server, &state, call, way),
+                State::Refused(error) => return Reply::ready(Outcome::Error(error)),
+            }
         }
         let plan = self.plan(call.method.name(), self.policies.defaults(), way);
         self.runner.run(self.inner.clone(), call, Plan { max_running: None, ..plan })
@@ -120,13 +139,27 @@ where
         let Some(way) = way(policy, &call.caller) else {
             return Reply::ready(Outcome::Error(RpcError::tasks_not_declared()));
         };
-        if call.caller.session == ClientSession::Stateless
-            && let Some(state) = own_state(&call)
-        {
-            return self.runner.resume(&self.server, &state, call, way);
+        if call.caller.session == ClientSession::Stateless {
+            match self.state(&call) {
+                State::None => {}
+                State::Ours(state) => return self.runner.resume(&self.server, &state, call, way),
+                State::Refused(error) => return Reply::ready(Outcome::Error(error)),
+            }
         }
         let plan = self.plan(tool, policy, way);
         self.runner.run(self.inner.clone(), call, plan)
+    }
+}
+
+impl<S> TasksService<S> {
+    /// What the `requestState` of a call is.
+    fn state(&self, call: &Call) -> State {
+        let Some(state) = call.params.request_state() else { return State::None };
+        match (state.read::<String>(), self.strange_states) {
+            (Ok(state), _) if is_request_state(&state) => State::Ours(state),
+            (_, StrangeStates::PassOn) => State::None,
+            (_, StrangeStates::Refuse) => State::Refused(strange_request_state()),
+        }
     }
 }
 
@@ -156,13 +189,6 @@ fn way(policy: &ToolPolicy, caller: &Caller) -> Option<Way> {
             Way { promotion, questions: Questions::First { then }, abilities }
         }
     })
-}
-
-/// The `requestState` of a retry, if it is one of ours. Any other is for the server to judge: it may speak the revision
-/// itself.
-fn own_state(call: &Call) -> Option<String> {
-    let state: String = call.params.request_state()?.read().ok()?;
-    is_request_state(&state).then_some(state)
 }
 
 /// Asks the server what it is (`server/discover`), and adds that it has tasks.

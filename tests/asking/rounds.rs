@@ -152,6 +152,24 @@ async fn a_state_that_is_not_ours_goes_to_the_server_which_may_speak_the_revisio
 }
 
 #[tokio::test]
+async fn in_front_of_a_server_that_issues_no_states_a_strange_one_is_refused_and_never_a_new_run() {
+    let mut proxy = Proxy::refusing(policy(Mode::Sync));
+    for (method, params) in [("tools/call", export()), ("prompts/get", json!({ "name": "p" }))] {
+        for state in [json!("their-state"), json!(7), json!(""), json!("raincheck-1."), json!("raincheck-1.AAAA")] {
+            let mut params = params.clone();
+            params["requestState"] = state.clone();
+            assert_eq!(proxy.value(call(method, params)).await["error"]["code"], -32602, "{method} {state}");
+        }
+    }
+    assert!(proxy.sent.try_recv().is_err(), "a refused call was sent");
+    // Answers that nobody asked for are ignored.
+    let mut unasked = export();
+    unasked["inputResponses"] = json!({ "user_name": {} });
+    let _reply = proxy.send(call("tools/call", unasked)).await;
+    proxy.next_sent().await;
+}
+
+#[tokio::test]
 async fn a_concurrent_retry_joins_and_both_get_the_outcome() {
     let mut proxy = Proxy::new(policy(Mode::Sync));
     let (round, server, mut asking) = asked(&mut proxy, call("tools/call", export())).await;

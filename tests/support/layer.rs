@@ -82,7 +82,22 @@ impl Proxy {
         Self::built(policy, Bounds { running: 100, waiting: 100 }, linger)
     }
 
+    /// Around a service that never issues a `requestState`.
+    pub fn refusing(policy: ToolPolicy) -> Self {
+        let bounds = Bounds { running: 100, waiting: 100 };
+        Self::around(policy, bounds, Linger::AtMost(Duration::from_millis(50)), TasksLayer::refuse_strange_states)
+    }
+
     fn built(policy: ToolPolicy, bounds: Bounds, linger: Linger) -> Self {
+        Self::around(policy, bounds, linger, |layer| layer)
+    }
+
+    fn around(
+        policy: ToolPolicy,
+        bounds: Bounds,
+        linger: Linger,
+        change: impl FnOnce(TasksLayer) -> TasksLayer,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let runs = Jobs::new();
         let config = store_config(&folder.path().join("store"));
@@ -90,7 +105,7 @@ impl Proxy {
         let runner = Runner::new(store.clone(), runs.clone(), bounds);
         let (sender, sent) = mpsc::unbounded_channel();
         let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy));
-        let service = layer.linger(linger).layer(Scripted(sender));
+        let service = change(layer.linger(linger)).layer(Scripted(sender));
         Self { service, store, runner, runs, sent, _folder: folder }
     }
 
