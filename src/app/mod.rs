@@ -49,7 +49,7 @@ pub async fn run(
     let listener = TcpListener::bind(config.listen.http).await.map_err(bind_error)?;
     let address = listener.local_addr().map_err(bind_error)?;
 
-    let fronts = Jobs::new();
+    let [fronts, connections] = [Jobs::new(), Jobs::new()];
     // The front polls each call, or lets go of it, and so does a run with its call to the server.
     let [runs, upstreams] = [Jobs::new().driven_by_waiters(), Jobs::new().driven_by_waiters()];
     let stack = Stack::new(stack::open(&config.store).map_err(AppError::Store)?, &config, runs).await;
@@ -63,12 +63,14 @@ pub async fn run(
     let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts);
 
     let grace = config.shutdown.grace;
-    // A caller who is held must be told before its connection is closed.
-    let serving = front.serve(listener, fronts.clone(), grace + LAST_WORDS);
+    // While runs go on, clients can ask after their tasks; a caller who is held must be told before its connection is
+    // closed.
+    let serving = front.serve_until(listener, fronts.clone(), connections.clone(), LAST_WORDS);
     let stopping = async {
         shutdown.await;
         fronts.stop();
         stack.drain(tokio::time::sleep(grace)).await;
+        connections.stop();
     };
     ready(address);
     let (served, ()) = {

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::stack::{self, Fresh};
 use crate::config::{ServerConfig, StoreConfig, Transport};
-use crate::store::{Holder, OpenCause, OpenError, holder};
+use crate::store::{Holder, OpenCause, OpenError, holder, remove_unused};
 
 /// Where the store of a process is.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub(super) struct Leaving(PathBuf);
 const ROW: u32 = 256;
 /// How long a store is waited for whose process is about to end. Hosts end a process within four seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a store is kept that nobody opens: the tasks in it have long expired.
+const UNUSED: Duration = Duration::from_hours(24 * 90);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -54,13 +56,15 @@ impl Place {
                 wait_for(&config.path);
                 Ok((stack::open(config)?, config.path.clone()))
             }
-            Self::FirstFree([folder, spare]) => first_free(folder, config).or_else(|error| {
-                if folder == spare || !matches!(error.cause(), OpenCause::Denied(_)) {
-                    return Err(error);
-                }
-                tracing::warn!(%error, "tasks are kept in {} until the system clears that", spare.display());
-                first_free(spare, config)
-            }),
+            Self::FirstFree([folder, spare]) => {
+                first_free(folder, config).inspect(|_| clear(folder)).or_else(|error| {
+                    if folder == spare || !matches!(error.cause(), OpenCause::Denied(_)) {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, "tasks are kept in {} until the system clears that", spare.display());
+                    first_free(spare, config)
+                })
+            }
         }
     }
 }
@@ -97,6 +101,20 @@ fn first_free(folder: &Path, config: &StoreConfig) -> Result<(Fresh, PathBuf), O
         // Every store of the row is held: this one says by whom.
         None => stack::open(&StoreConfig { path: folder.join("0"), ..config.clone() })
             .map(|fresh| (fresh, folder.join("0"))),
+    }
+}
+
+/// Removes the stores of all servers that have not been used for long.
+fn clear(folder: &Path) {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    for lineage in folder.parent().into_iter().flat_map(entries) {
+        for store in entries(&lineage).filter(|path| path.is_dir()) {
+            if remove_unused(&store, UNUSED).is_ok_and(|removed| removed) {
+                tracing::info!(store = %store.display(), "a store was removed that nobody has used for 90 days");
+                // It stays if there are others in it.
+                let _ = std::fs::remove_dir(&lineage);
+            }
+        }
     }
 }
 
@@ -166,4 +184,51 @@ fn lineage(server: &ServerConfig) -> String {
     }
     let digest = hash.finalize();
     data_encoding::HEXLOWER.encode(digest.get(..8).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn stores_that_nobody_uses_are_removed_and_others_stay() {
+        let base = tempfile::tempdir().unwrap();
+        let make = |name: &str, unused: Duration| {
+            let path = base.path().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            std::fs::write(path.join("lock"), "1\n").unwrap();
+            let marker = std::fs::File::create(path.join("raincheck.store")).unwrap();
+            marker.set_modified(SystemTime::now() - unused).unwrap();
+            path
+        };
+        let day = Duration::from_hours(24);
+        let [old, held, used, alone] =
+            [("a/0", 100), ("a/1", 100), ("a/2", 80), ("b/0", 100)].map(|(name, days)| make(name, day * days));
+        let lock = std::fs::File::open(held.join("lock")).unwrap();
+        lock.try_lock().unwrap();
+        std::fs::create_dir_all(base.path().join("c/no-store")).unwrap();
+        clear(&base.path().join("a"));
+        assert!(!old.exists() && held.exists() && used.exists());
+        assert!(!alone.parent().unwrap().exists() && base.path().join("c/no-store").exists());
+    }
+
+    #[test]
+    fn a_lineage_is_its_command_and_its_folder_or_its_url() {
+        let name = |text: &str| {
+            let text = format!("[[server]]\nname = \"s\"\n{text}\n");
+            lineage(&crate::config::parse(&text, &crate::config::Environment::default()).unwrap().servers[0])
+        };
+        let one = name("command = [\"a\", \"b c\"]");
+        assert_eq!(one, name("command = [\"a\", \"b c\"]\nenv = { X = \"1\" }"));
+        for other in [
+            "command = [\"a\", \"b\", \"c\"]",
+            "command = [\"a\", \"b c\"]\ncwd = \"/\"",
+            "url = \"http://h/a\"",
+            "url = \"http://h/b\"",
+        ] {
+            assert_ne!(one, name(other), "{other}");
+        }
+    }
 }

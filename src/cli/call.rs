@@ -8,15 +8,19 @@ use clap::Args;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-use super::client::{self, ClientError, Display, End, Endpoint, Follow, Handle, Handles, TaskView};
+use super::client::{
+    self, Answered, Asked, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView,
+};
 use super::signals::Signals;
 use super::{exit, terminal};
+use crate::protocol::error::code;
 use crate::protocol::{Json, RpcError};
 
 /// What to call, and how to wait for it.
 #[derive(Debug, Args)]
 #[command(after_help = "Every handle is kept in a file before it is used: RAINCHECK_HANDLES, or \
-    raincheck/handles.jsonl below XDG_STATE_HOME (~/.local/state). Ctrl-C cancels the call.")]
+    raincheck/handles.jsonl below XDG_STATE_HOME (~/.local/state). Ctrl-C cancels the call. A server that \
+    is away while a task is waited for is asked again for 5 minutes.")]
 pub(super) struct Call {
     #[arg(help = "The MCP endpoint, such as http://127.0.0.1:8080/mcp")]
     url: String,
@@ -62,7 +66,8 @@ impl Call {
 
     async fn try_run(self, display: &mut Display) -> Result<u8, Stop> {
         let arguments = read_arguments(&self.arguments).map_err(Stop::usage)?;
-        let endpoint = self.common.endpoint(&self.url)?;
+        let mut person = Person::of_process();
+        let endpoint = self.common.endpoint(&self.url)?.with_person(person.is_here());
         let handles = Handles::of_user().map_err(Stop::failure)?;
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut signals = Signals::of_process().map_err(Stop::failure)?;
@@ -70,7 +75,7 @@ impl Call {
         let called = tokio::select! {
             biased;
             _ = signals.next() => return Err(Stop::new(exit::INTERRUPTED, "interrupted; the call was cancelled")),
-            called = endpoint.call(&self.tool, &arguments, display) => called.map_err(Stop::client)?,
+            called = endpoint.call(&self.tool, &arguments, display, &mut person) => called.map_err(Stop::call)?,
             () = expired(deadline) => {
                 return Err(Stop::new(exit::FAILURE, "no answer came in time; the call was cancelled"));
             }
@@ -102,6 +107,7 @@ impl Call {
         let follow = Follow {
             endpoint: &endpoint,
             display: &mut *display,
+            person: &mut person,
             deadline,
             interrupt: async || {
                 signals.next().await;
@@ -121,34 +127,61 @@ pub(super) enum Called {
 
 impl Endpoint {
     /// Calls a tool. The call is never sent twice, except where the server has refused it for missing headers.
-    async fn call(&self, tool: &str, arguments: &Json, display: &mut Display) -> Result<Called, ClientError> {
-        let ask = client::Ask::Call { tool, arguments };
-        let mut on_progress = |progress| display.progress(&progress);
-        let result = match self.ask(&ask, &HeaderMap::new(), &mut on_progress).await {
-            Err(ClientError::Rpc(error)) if error.code() == crate::protocol::error::code::HEADER_MISMATCH => {
-                let mirrored = self.mirrored(tool, arguments).await?;
-                if mirrored.is_empty() {
-                    return Err(ClientError::Rpc(error));
+    ///
+    /// A tool that asks is answered by `person`, and the call goes on (2026-07-28, multi round-trip requests).
+    async fn call(
+        &self,
+        tool: &str,
+        arguments: &Json,
+        display: &mut Display,
+        person: &mut Person,
+    ) -> Result<Called, ClientError> {
+        let mut headers = HeaderMap::new();
+        let mut answered = None;
+        loop {
+            let ask = client::Ask::Call { tool, arguments, answered: answered.as_ref() };
+            let mut on_progress = |progress| display.progress(&progress);
+            let result = match self.ask(&ask, &headers, &mut on_progress).await {
+                Err(ClientError::Rpc(error)) if error.code() == code::HEADER_MISMATCH && headers.is_empty() => {
+                    headers = self.mirrored(tool, arguments).await?;
+                    if headers.is_empty() {
+                        return Err(ClientError::Rpc(error));
+                    }
+                    continue;
                 }
-                self.ask(&ask, &mirrored, &mut on_progress).await?
+                other => other.map_err(client::explain)?,
+            };
+            let kind = result.member("resultType").and_then(|kind| kind.read::<String>().ok());
+            match kind.as_deref() {
+                Some("task") => return TaskView::read(result).map(Called::Task),
+                Some("input_required") => {
+                    let asked = client::questions(result.member("inputRequests").as_ref());
+                    if !asked.is_empty() && !person.can_answer(&asked) {
+                        let why = "the tool asks for input, which this client cannot give".to_owned();
+                        return Err(ClientError::NotMcp(why));
+                    }
+                    display.pause();
+                    let responses = person.answer(&asked).await;
+                    display.resume();
+                    answered = Some(Answered { state: result.member("requestState"), responses });
+                }
+                // Older servers leave it out.
+                Some("complete") | None => return Ok(Called::Result(result)),
+                Some(other) => {
+                    let why = format!("the result's type is \"{}\"", other.escape_debug());
+                    return Err(ClientError::NotMcp(why));
+                }
             }
-            other => other.map_err(client::explain)?,
-        };
-        let kind = result.member("resultType").and_then(|kind| kind.read::<String>().ok());
-        match kind.as_deref() {
-            Some("task") => TaskView::read(result).map(Called::Task),
-            Some("input_required") => {
-                let why = "the tool asks for input, which this client cannot give".to_owned();
-                Err(ClientError::NotMcp(why))
-            }
-            // Older servers leave it out.
-            Some("complete") | None => Ok(Called::Result(result)),
-            Some(other) => Err(ClientError::NotMcp(format!("the result's type is \"{}\"", other.escape_debug()))),
         }
     }
 }
 
 impl Common {
+    /// Whether a header goes with every request.
+    pub(super) fn has_headers(&self) -> bool {
+        !self.headers.is_empty()
+    }
+
     pub(super) fn endpoint(&self, url: &str) -> Result<Endpoint, Stop> {
         let mut headers = HeaderMap::new();
         for line in &self.headers {
@@ -186,6 +219,17 @@ impl Stop {
         }
     }
 
+    /// A call that got no answer. Nobody can ask after one that has no handle.
+    fn call(error: ClientError) -> Self {
+        let is_lost = matches!(&error, ClientError::Broken(_));
+        let stop = Self::client(error);
+        if !is_lost {
+            return stop;
+        }
+        let text = "no handle came, so the tool may or may not have run: check before calling it again";
+        Self::new(stop.code, format!("{}\n{text}", stop.text))
+    }
+
     pub(super) fn rpc(error: &RpcError) -> Self {
         Self::new(exit::FAILURE, client::failure(error))
     }
@@ -214,9 +258,8 @@ pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
     match end {
         End::Ended(task) => ended(&task, raw),
         End::NeedsInput(task) => {
-            let client::Status::InputRequired(questions) = &task.status else { return Ok(exit::OK) };
-            let asked = terminal::one_line(&questions.join("; "), 300);
-            Err(Stop::new(exit::FAILURE, format!("the task waits for input, which this client cannot give: {asked}")))
+            let client::Status::InputRequired(asked) = &task.status else { return Ok(exit::OK) };
+            Err(Stop::new(exit::FAILURE, format!("the task waits for input:{}", how_to_answer(id, asked))))
         }
         End::TimedOut => {
             Err(Stop::new(exit::FAILURE, format!("not done in time; the task goes on. Fetch it with\n  {later}")))
@@ -234,6 +277,19 @@ pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
             Err(Stop::new(stop.code, format!("{}\nThe handle is kept. Try again with\n  {later}", stop.text)))
         }
     }
+}
+
+/// The questions of a task, and what answers them.
+pub(super) fn how_to_answer(id: &str, asked: &[Asked]) -> String {
+    let line = |asked: &Asked| {
+        let (key, method) = (terminal::one_line(&asked.key, 64), terminal::one_line(&asked.method, 64));
+        let message = terminal::one_line(&asked.message(), 300);
+        let answer = "'{\"action\":\"accept\",\"content\":{}}'";
+        // The line is there to be copied, and the key may be anything.
+        let quoted = key.replace('\'', "'\\''");
+        format!("\n{key} ({method}): {message}\n  raincheck task answer {id} '{quoted}' {answer}")
+    };
+    asked.iter().map(line).collect()
 }
 
 /// The outcome of a task, or how far it is.
@@ -260,7 +316,7 @@ async fn expired(deadline: Option<Instant>) {
     }
 }
 
-fn read_arguments(text: &str) -> Result<Json, String> {
+pub(super) fn read_arguments(text: &str) -> Result<Json, String> {
     let text = match text.strip_prefix('@') {
         Some(path) => std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"))?,
         None if text == "-" => {

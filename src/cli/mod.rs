@@ -3,6 +3,7 @@
 mod call;
 mod client;
 mod demo;
+mod look;
 mod serve;
 mod signals;
 mod stdio;

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
+use super::look;
 use super::signals::Shutdown;
 use super::{exit, stdio, terminal};
 use crate::app;
 use crate::config::{self, Config, ConfigFaults, Door, Environment, OwnerSource, Transport};
+use crate::jobs::Jobs;
 use crate::telemetry::{self, LogFormat};
 
 /// What to serve, and how.
@@ -94,6 +96,9 @@ fn proxy(config: Config) -> std::io::Result<u8> {
     let code = runtime.block_on(async {
         let shutdown = Shutdown::of_process()?;
         let shown = config.clone();
+        // A wrong command or address shows here, not only at the first call.
+        let looks = Jobs::new();
+        looks.spawn("look at the servers", look::at_servers(config.servers.clone()));
         Ok(match app::run(config, shutdown, move |address| greet(&shown, address)).await {
             Ok(()) => exit::OK,
             Err(error) => {
@@ -182,5 +187,8 @@ fn summary(config: &Config) -> String {
         policy.keep.map_or_else(|| "forever".to_owned(), shown)
     );
     let _ = writeln!(text, "rules     {}", config.tools.len());
+    for note in look::notes(config) {
+        let _ = writeln!(text, "note      {note}");
+    }
     text
 }

@@ -1,14 +1,17 @@
 //! `raincheck task`: what became of the calls whose handles were kept.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tokio::time::timeout;
+use url::Url;
 
-use super::call::{Common, Stop, ended, finish, print, report};
-use super::client::{Display, Follow, Handle, Handles, Status, TaskView};
+use super::call::{Common, Stop, ended, finish, how_to_answer, print, read_arguments, report};
+use super::client::{Display, Follow, Handle, Handles, Person, Status, TaskView};
 use super::signals::Signals;
 use super::{exit, terminal};
+use crate::protocol::rope::ObjectWriter;
 
 /// Uses the handles that `call` has kept.
 #[derive(Debug, Args)]
@@ -24,6 +27,9 @@ enum Command {
         /// How many
         #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
         newest: usize,
+        /// Only the handles of the server at this URL
+        #[arg(long)]
+        url: Option<String>,
         #[command(flatten)]
         common: Common,
     },
@@ -34,6 +40,19 @@ enum Command {
         /// Wait for the result
         #[arg(long)]
         wait: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Answer a question of a task that waits for input
+    Answer {
+        #[command(flatten)]
+        which: Which,
+        /// The key of the question, as `get` shows it
+        key: String,
+        /// The answer, a JSON object such as '{"action":"accept","content":{"name":"Ann"}}'; @FILE reads a file, - reads
+        /// stdin
+        #[arg(value_name = "JSON")]
+        answer: String,
         #[command(flatten)]
         common: Common,
     },
@@ -63,8 +82,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Task {
     pub(super) async fn run(self) -> u8 {
         finish(match self.command {
-            Command::List { newest, common } => list(newest, &common).await,
+            Command::List { newest, url, common } => list(newest, url.as_deref(), &common).await,
             Command::Get { which, wait, common } => get(&which, wait, &common).await,
+            Command::Answer { which, key, answer, common } => answer_one(&which, &key, &answer, &common).await,
             Command::Cancel { which, common } => cancel(&which, &common).await,
         })
     }
@@ -81,8 +101,19 @@ impl Which {
     }
 }
 
-async fn list(newest: usize, common: &Common) -> Result<u8, Stop> {
-    let handles = Handles::of_user().and_then(|handles| handles.newest(newest)).map_err(Stop::failure)?;
+async fn list(newest: usize, url: Option<&str>, common: &Common) -> Result<u8, Stop> {
+    let mut handles = Handles::of_user().and_then(|handles| handles.newest(newest)).map_err(Stop::failure)?;
+    if let Some(url) = url {
+        handles.retain(|handle| origin(&handle.url) == origin(url));
+    }
+    let origins: BTreeSet<_> = handles.iter().map(|handle| origin(&handle.url)).collect();
+    if common.has_headers() && origins.len() > 1 {
+        let text = format!(
+            "the handles lead to {} servers, and a header is meant for one of them: name it with --url",
+            origins.len()
+        );
+        return Err(Stop::usage(text));
+    }
     if handles.is_empty() {
         terminal::say("No handles are kept yet: raincheck call URL TOOL --detach makes one.");
     }
@@ -100,11 +131,17 @@ async fn list(newest: usize, common: &Common) -> Result<u8, Stop> {
                 },
                 Err(why) => terminal::one_line(why, 120),
             };
-            format!("{}  {}  {}  {shown}", handle.task, handle.at, terminal::one_line(&handle.tool, 40))
+            let (tool, url) = (terminal::one_line(&handle.tool, 40), terminal::one_line(&handle.url, 80));
+            format!("{}  {}  {url}  {tool}  {shown}", handle.task, handle.at)
         };
         print(&terminal::plain(&text))?;
     }
     Ok(exit::OK)
+}
+
+/// The server that a URL leads to.
+fn origin(url: &str) -> String {
+    Url::parse(url).map_or_else(|_| url.to_owned(), |url| url.origin().ascii_serialization())
 }
 
 /// How far a task is, or why that is not known.
@@ -119,7 +156,8 @@ async fn state(handle: &Handle, common: &Common) -> Result<Result<TaskView, Stri
 
 async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
     let (id, url) = which.find()?;
-    let endpoint = common.endpoint(&url)?;
+    let mut person = Person::of_process();
+    let endpoint = common.endpoint(&url)?.with_person(person.is_here());
     let task = endpoint.get(&id).await.map_err(Stop::client)?;
     if wait && !task.is_terminal() {
         let mut display = Display::of_process("task");
@@ -127,7 +165,9 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
         let interrupt = async || {
             signals.next().await;
         };
-        let end = Follow { endpoint: &endpoint, display: &mut display, deadline: None, interrupt }.run(task).await;
+        let follow =
+            Follow { endpoint: &endpoint, display: &mut display, person: &mut person, deadline: None, interrupt };
+        let end = follow.run(task).await;
         display.close();
         return report(end, &id, common.json);
     }
@@ -136,10 +176,35 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
         let failed = matches!(task.status, Status::Failed(_) | Status::Cancelled);
         return Ok(if failed { exit::FAILURE } else { exit::OK });
     }
-    let message =
-        task.message.as_deref().map(|text| format!(": {}", terminal::one_line(text, 300))).unwrap_or_default();
+    // What a failure says is said at the end.
+    let message = task.message.as_deref().filter(|_| !matches!(task.status, Status::Failed(_)));
+    let message = message.map(|text| format!(": {}", terminal::one_line(text, 300))).unwrap_or_default();
     terminal::say(&format!("{} since {}{message}", task.word(), terminal::one_line(&task.created, 40)));
+    if let Status::InputRequired(asked) = &task.status {
+        terminal::say(how_to_answer(&id, asked).trim_start());
+    }
     ended(&task, false)
+}
+
+async fn answer_one(which: &Which, key: &str, answer: &str, common: &Common) -> Result<u8, Stop> {
+    let (id, url) = which.find()?;
+    let answer = read_arguments(answer).map_err(Stop::usage)?;
+    let endpoint = common.endpoint(&url)?;
+    let task = endpoint.get(&id).await.map_err(Stop::client)?;
+    let is_open = matches!(&task.status, Status::InputRequired(asked) if asked.iter().any(|asked| asked.key == key));
+    if !is_open {
+        let key = terminal::one_line(key, 64);
+        let open = match &task.status {
+            Status::InputRequired(asked) => how_to_answer(&id, asked),
+            _ => String::new(),
+        };
+        return Err(Stop::new(exit::FAILURE, format!("the task is {} and does not ask \"{key}\"{open}", task.word())));
+    }
+    let mut responses = ObjectWriter::new();
+    responses.raw(key, &answer);
+    endpoint.update(&id, &responses.finish_json()).await.map_err(Stop::client)?;
+    terminal::say("the answer is on its way to the tool");
+    Ok(exit::OK)
 }
 
 async fn cancel(which: &Which, common: &Common) -> Result<u8, Stop> {

@@ -102,7 +102,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     section.finish(reader, &[]);
 
     let mut section = part(reader, "store");
-    let (store, store_origin) = sections::store(reader, &mut section);
+    let (store, store_origin) = sections::store(reader, &mut section, door);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "owner");

@@ -58,14 +58,19 @@ fn door<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Door {
     if stdio == Some(true) { Door::Stdio } else { Door::Http }
 }
 
-pub(super) fn store<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> (StoreConfig, StoreOrigin) {
+pub(super) fn store<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, door: Door) -> (StoreConfig, StoreOrigin) {
+    let min_free = match door {
+        Door::Http => None,
+        // A personal machine may be full to the last tenth for years.
+        Door::Stdio => Some(256 << 20),
+    };
     let path: Option<PathBuf> = section.get(reader, "path");
     let origin = if path.is_some() { StoreOrigin::Chosen } else { StoreOrigin::Default };
     let config = StoreConfig {
         path: path.unwrap_or_else(|| PathBuf::from("raincheck.data")),
         durability: section.get(reader, "durability").unwrap_or(Durability::Power),
-        cache_bytes: section.get(reader, "cache").map_or(64 << 20, |Size(bytes)| bytes),
-        min_free_bytes: section.get(reader, "min_free").map(|Size(bytes)| bytes),
+        cache_bytes: section.get(reader, "cache").map_or(112 << 20, |Size(bytes)| bytes),
+        min_free_bytes: section.get(reader, "min_free").map(|Size(bytes)| bytes).or(min_free),
         max_tasks: section.get(reader, "max_tasks").map_or(1_000_000, |count: usize| count as u64),
     };
     (config, origin)

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::legacy::EventStream;
 use super::listen::Subscription;
@@ -40,7 +41,7 @@ pub(super) struct Pieces {
     left: u64,
 }
 
-/// What a response's body may have to tell the run when it is out: that the handle in it went out.
+/// What a response's body has to hand over when it is out: the handle in it, the place of its call.
 ///
 /// The HTTP connection drops a body as soon as it holds its last piece and before it flushes, for both HTTP/1
 /// and HTTP/2, so that is the moment to tell the [`Outbox`].
@@ -49,13 +50,20 @@ pub(super) struct Parcel(Contents);
 
 #[derive(Default)]
 enum Contents {
-    /// There is no handle in the body.
+    /// There is nothing to hand over.
     #[default]
     Nothing,
-    /// There is one, and some of it is still here.
-    Here(Delivery, Outbox),
+    /// Some of the body is still here.
+    Here(Goods, Outbox),
     /// The connection has taken the last piece.
-    Taken(Delivery, Outbox),
+    Taken(Goods, Outbox),
+}
+
+/// What is handed over once the connection has flushed.
+#[derive(Default)]
+pub(super) struct Goods {
+    handle: Option<Delivery>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// Bodies up to this size go out in one piece, since more writes would cost more than the copy.
@@ -109,13 +117,22 @@ impl Pieces {
 impl Parcel {
     /// A handle, to be reported to the outbox of its connection.
     pub(super) fn new(handle: Delivery, outbox: Outbox) -> Self {
-        Self(Contents::Here(handle, outbox))
+        Self(Contents::Here(Goods { handle: Some(handle), _place: None }, outbox))
+    }
+
+    /// Keeps `place` taken until the body is out, or the connection is gone.
+    pub(super) fn hold(&mut self, place: OwnedSemaphorePermit, outbox: &Outbox) {
+        self.0 = match std::mem::take(&mut self.0) {
+            Contents::Nothing => Contents::Here(Goods { handle: None, _place: Some(place) }, outbox.clone()),
+            Contents::Here(goods, outbox) => Contents::Here(Goods { _place: Some(place), ..goods }, outbox),
+            Contents::Taken(goods, outbox) => Contents::Taken(Goods { _place: Some(place), ..goods }, outbox),
+        };
     }
 
     /// The connection has taken the last piece of the body.
     pub(super) fn taken(&mut self) {
         self.0 = match std::mem::take(&mut self.0) {
-            Contents::Here(handle, outbox) | Contents::Taken(handle, outbox) => Contents::Taken(handle, outbox),
+            Contents::Here(goods, outbox) | Contents::Taken(goods, outbox) => Contents::Taken(goods, outbox),
             Contents::Nothing => Contents::Nothing,
         };
     }
@@ -123,9 +140,24 @@ impl Parcel {
 
 impl Drop for Parcel {
     fn drop(&mut self) {
-        if let Contents::Taken(handle, outbox) = std::mem::take(&mut self.0) {
-            outbox.push(handle);
+        if let Contents::Taken(goods, outbox) = std::mem::take(&mut self.0) {
+            outbox.push(goods);
         }
+    }
+}
+
+impl Goods {
+    /// The connection has flushed.
+    pub(super) fn out(self) {
+        if let Some(handle) = self.handle {
+            handle.delivered();
+        }
+    }
+}
+
+impl From<Delivery> for Goods {
+    fn from(handle: Delivery) -> Self {
+        Self { handle: Some(handle), _place: None }
     }
 }
 

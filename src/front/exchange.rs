@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Response, StatusCode};
 use hyper::body::Incoming;
@@ -61,6 +61,9 @@ pub(super) struct Link {
 /// How long an answer may take before a stream is opened for it. Plain JSON is simplest for both sides; this is
 /// far below what anybody on the way takes for silence.
 const QUICK: Duration = Duration::from_millis(150);
+/// The same for all that is no call of a tool: it takes long only where the server has to be connected to first, and a
+/// server that wants other credentials must still be able to say so by its status.
+const PATIENT: Duration = Duration::from_secs(5);
 
 /// Answers one request. Dropping the future, or the body of the response, drops the call: the client left.
 pub(super) async fn respond<S>(shared: &Shared<S>, link: &Link, request: http::Request<Incoming>) -> Response<Body>
@@ -145,16 +148,16 @@ where
             Asked::Request(request) => request,
             Asked::Legacy(message) => {
                 let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
-                let credentials = self.identity.credentials(parts.headers.clone());
+                let credentials = self.identity.credentials(&parts.headers);
                 return self.legacy.post(&sender, message, credentials).await;
             }
             Asked::LegacyBatch(messages) => {
                 let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
-                let credentials = self.identity.credentials(parts.headers.clone());
+                let credentials = self.identity.credentials(&parts.headers);
                 return self.legacy.post_batch(&sender, messages, credentials).await;
             }
         };
-        let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(parts.headers));
+        let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(&parts.headers));
         if request.method == Method::Listen {
             let id = request.id.clone();
             return self.listen(mount, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)));
@@ -229,10 +232,11 @@ where
         if let Some(learner) = learner {
             running.on_outcome(learner);
         }
-        let first = tokio::time::timeout(QUICK, running.step()).await;
+        let first = tokio::time::timeout(patience(&method), running.step()).await;
         let first = match first {
             Ok(Step::Done(outcome)) => {
-                let answer = Answer::new(&id, &method, outcome, &link.outbox);
+                let mut answer = Answer::new(&id, &method, outcome, &link.outbox);
+                answer.hold(running.take_place(), &link.outbox);
                 // An error that has a status of its own is plain JSON for everybody.
                 if accepts.takes_json() || answer.status != StatusCode::OK {
                     return Ok(plain(answer));
@@ -245,7 +249,9 @@ where
         running.send_to_background();
         if !accepts.takes_events() {
             let outcome = running.outcome().await;
-            return Ok(plain(Answer::new(&id, &method, outcome, &link.outbox)));
+            let mut answer = Answer::new(&id, &method, outcome, &link.outbox);
+            answer.hold(running.take_place(), &link.outbox);
+            return Ok(plain(answer));
         }
         let mut stream = CallStream::new(id, method, running, link.outbox.clone(), self.keep_alive);
         if let Some(notification) = first {
@@ -253,6 +259,10 @@ where
         }
         Ok(sse::response(Body::Call(Box::new(stream))))
     }
+}
+
+fn patience(method: &Method) -> Duration {
+    if *method == Method::CallTool { QUICK } else { PATIENT }
 }
 
 /// Asks `service`, once it is ready.
@@ -274,6 +284,9 @@ fn plain(answer: Answer) -> Response<Body> {
     let mut response = Response::new(Body::carrying(answer.text, answer.parcel));
     *response.status_mut() = answer.status;
     response.headers_mut().insert(CONTENT_TYPE, media::JSON);
+    for wanted in answer.challenge {
+        response.headers_mut().append(WWW_AUTHENTICATE, wanted);
+    }
     response
 }
 

@@ -22,8 +22,9 @@ pub(super) struct Intake {
     limit: usize,
     /// How long a body may take.
     patience: Duration,
-    /// Places for large bodies that are being read, so that a crowd of slow senders cannot fill the memory.
-    large: Semaphore,
+    /// Blocks of memory for large bodies that are being read, so that a crowd of senders cannot fill the memory. Taken as
+    /// the bytes come: whoever announces much and sends little keeps nobody waiting.
+    blocks: Semaphore,
 }
 
 /// A body that is being read.
@@ -35,9 +36,11 @@ struct Reading {
     whole: BytesMut,
 }
 
-/// Bodies up to this size need no place, and no more memory than this is set aside before any of it has come.
+/// Bodies up to this size need no block, and no more memory than this is set aside before any of it has come.
 const SMALL: usize = 64 << 10;
-/// Large bodies that are read at the same time; more wait.
+/// Bytes of a block.
+const BLOCK: usize = 64 << 10;
+/// Bodies of the largest size that there are blocks for; what comes beyond that waits.
 const LARGE_AT_ONCE: usize = 32;
 /// How long the rest of a body that is too large is read and thrown away, so that the client, which is still
 /// sending, comes to read the answer instead of a reset.
@@ -46,7 +49,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 impl Intake {
     /// Reads bodies within these limits.
     pub(super) fn new(limits: &Limits) -> Self {
-        Self { limit: limits.body, patience: limits.read_timeout, large: Semaphore::new(LARGE_AT_ONCE) }
+        let blocks = limits.body.div_ceil(BLOCK).saturating_mul(LARGE_AT_ONCE).min(Semaphore::MAX_PERMITS);
+        Self { limit: limits.body, patience: limits.read_timeout, blocks: Semaphore::new(blocks) }
     }
 
     /// The whole body; 413 if it is too large, 408 if it does not come in time, 400 if it breaks off.
@@ -68,7 +72,7 @@ impl Intake {
             return Err(self.too_large());
         }
         let mut reading = Reading::default();
-        let mut place: Option<SemaphorePermit<'_>> = None;
+        let mut taken: Option<SemaphorePermit<'_>> = None;
         while let Some(frame) = body.frame().await {
             let broken = |_| Refusal::http(StatusCode::BAD_REQUEST, "the body broke off or is malformed").closing();
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
@@ -77,13 +81,24 @@ impl Intake {
                 self.drain(body).await;
                 return Err(self.too_large());
             }
-            if length > SMALL && place.is_none() {
-                // The semaphore is never closed.
-                place = self.large.acquire().await.ok();
+            if length > SMALL {
+                self.take(&mut taken, length).await;
             }
             reading.push(data, announced.unwrap_or_default());
         }
         Ok(reading.finish())
+    }
+
+    /// Takes blocks for `length` bytes in all.
+    async fn take<'a>(&'a self, taken: &mut Option<SemaphorePermit<'a>>, length: usize) {
+        let have = taken.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let more = u32::try_from(length.div_ceil(BLOCK).saturating_sub(have)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let Ok(more) = self.blocks.acquire_many(more).await else { return };
+        match taken {
+            Some(taken) => taken.merge(more),
+            None => *taken = Some(more),
+        }
     }
 
     /// Reads on until the end, for twice as many bytes as the limit and a short time.

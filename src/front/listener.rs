@@ -49,14 +49,18 @@ const STREAMS_PER_CONNECTION: u32 = 128;
 /// How often an HTTP/2 client is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// Serves until the jobs are told to stop, then ends what is open within `grace`.
-pub(super) async fn serve<S>(shared: Arc<Shared<S>>, listener: TcpListener, grace: Duration) -> io::Result<()>
+/// Serves until `connections` are told to stop, then ends what is open within `grace`.
+pub(super) async fn serve<S>(
+    shared: Arc<Shared<S>>,
+    listener: TcpListener,
+    connections: Jobs,
+    grace: Duration,
+) -> io::Result<()>
 where
     S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
-    let jobs = shared.jobs.clone();
-    let connections = jobs.child();
+    let jobs = connections.clone();
     let limit = shared.limits.connections.min(Semaphore::MAX_PERMITS);
     let places = Arc::new(Semaphore::new(limit));
     let refusals = Arc::new(Semaphore::new(REFUSED_AT_ONCE));

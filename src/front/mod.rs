@@ -77,6 +77,19 @@ where
     /// within `grace`, and `subscriptions/listen` streams get their last message. What is open after that is cut,
     /// which cancels its call. An error only if the listener has no address.
     pub async fn serve(self, listener: TcpListener, jobs: Jobs, grace: Duration) -> io::Result<()> {
+        let connections = jobs.child();
+        self.serve_until(listener, jobs, connections, grace).await
+    }
+
+    /// The same, in two steps: from a stop of `jobs` on, `subscriptions/listen` streams and sessions of legacy clients
+    /// end, and all else, such as `tasks/get`, is answered until a stop of `connections`.
+    pub async fn serve_until(
+        self,
+        listener: TcpListener,
+        jobs: Jobs,
+        connections: Jobs,
+        grace: Duration,
+    ) -> io::Result<()> {
         let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
         let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
         let (calls, streams) = (places(self.limits.calls), places(self.limits.streams));
@@ -98,7 +111,7 @@ where
         if let Some(verifier) = shared.identity.verifier() {
             shared.jobs.spawn("keys of the issuer", async move { verifier.warm().await });
         }
-        listener::serve(Arc::new(shared), listener, grace).await
+        listener::serve(Arc::new(shared), listener, connections, grace).await
     }
 }
 

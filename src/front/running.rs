@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::Span;
@@ -29,7 +29,7 @@ pub(super) struct Running {
     /// Who else wants to know how it ended.
     witness: Option<Witness>,
     /// The place among the calls at the same time.
-    _place: Option<OwnedSemaphorePermit>,
+    place: Option<OwnedSemaphorePermit>,
     record: Record,
 }
 
@@ -76,6 +76,8 @@ pub(super) struct Written {
     pub(super) status: StatusCode,
     /// The JSON-RPC answer.
     pub(super) text: Rope,
+    /// `WWW-Authenticate`, beside a status that wants it.
+    pub(super) challenge: Vec<HeaderValue>,
     /// To be told when the handle in the text is out.
     pub(super) handle: Option<Delivery>,
 }
@@ -86,6 +88,8 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     /// The JSON-RPC answer.
     pub(super) text: Rope,
+    /// `WWW-Authenticate`, beside a status that wants it.
+    pub(super) challenge: Vec<HeaderValue>,
     /// The handle in it, if there is one.
     pub(super) parcel: Parcel,
 }
@@ -98,8 +102,10 @@ struct Record {
     is_over: bool,
 }
 
-/// Characters of a tool's or prompt's name that are logged.
+/// Bytes of a tool's or prompt's name that are logged.
 const LOGGED: usize = 64;
+/// Answers of more bytes keep the place of their call until they are out.
+const LARGE: usize = 16 << 10;
 
 impl Running {
     /// The call for `method` that `reply` will answer. It is logged under `span`: calls of tools always, the rest
@@ -118,7 +124,7 @@ impl Running {
         let reply = reply.map(|reply| reply.unwrap_or_else(|_panic| after_panic()));
         let record = Record { span, started: Instant::now(), level, is_over: false };
         let (source, attendance) = (Source::Starting(reply.boxed()), Attendance::Needed);
-        Self { source, attendance, wanted, witness: None, _place: place, record }
+        Self { source, attendance, wanted, witness: None, place, record }
     }
 
     /// Shows the outcome to `witness` when it comes.
@@ -138,6 +144,11 @@ impl Running {
                 }
             }
         }
+    }
+
+    /// Gives the place among the calls out, to be held for as long as its answer takes memory.
+    pub(super) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.place.take()
     }
 
     /// What happens next. Not to be polled after the end.
@@ -207,7 +218,12 @@ impl Wanted {
                 Some(message::notification("notifications/message", Some(params.into())))
             }
             // A modern client is not asked by requests, and what belongs to no call is for those who listen.
-            Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Done(_) => None,
+            Event::Log(_)
+            | Event::Ask(_)
+            | Event::Notification(_)
+            | Event::Attached(_)
+            | Event::Paused
+            | Event::Done(_) => None,
         }
     }
 }
@@ -234,9 +250,16 @@ fn after_panic() -> Reply {
 impl Answer {
     /// The answer that `outcome` is for the request `id` for `method`, with the handle in it bound to `outbox`.
     pub(super) fn new(id: &RequestId, method: &Method, outcome: Outcome, outbox: &Outbox) -> Self {
-        let Written { status, text, handle } = Written::new(id, method, outcome);
+        let Written { status, text, challenge, handle } = Written::new(id, method, outcome);
         let parcel = handle.map_or_else(Parcel::default, |handle| Parcel::new(handle, outbox.clone()));
-        Self { status, text, parcel }
+        Self { status, text, challenge, parcel }
+    }
+
+    /// Keeps the place of the call until the answer has gone out, if it is so large that it matters.
+    pub(super) fn hold(&mut self, place: Option<OwnedSemaphorePermit>, outbox: &Outbox) {
+        if let Some(place) = place.filter(|_| self.text.len() > LARGE) {
+            self.parcel.hold(place, outbox);
+        }
     }
 }
 
@@ -253,21 +276,27 @@ impl Written {
             },
             Outcome::Shaped(result) => Self::ok(message::result(id, result)),
             Outcome::Error(error) => Self::error(id, method, &reshape::error(error)),
-            Outcome::Failed(failure) => Self::error(id, method, &RpcError::from(&failure)),
+            Outcome::Failed(failure) => {
+                let written = Self::error(id, method, &RpcError::from(&failure));
+                match failure.challenge {
+                    Some(challenge) => Self { status: challenge.status, challenge: challenge.wanted, ..written },
+                    None => written,
+                }
+            }
             Outcome::Task(task) => {
                 let text = message::result(id, task.created);
-                Self { status: StatusCode::OK, text, handle: Some(task.delivery) }
+                Self { status: StatusCode::OK, text, challenge: Vec::new(), handle: Some(task.delivery) }
             }
         }
     }
 
     fn ok(text: Rope) -> Self {
-        Self { status: StatusCode::OK, text, handle: None }
+        Self { status: StatusCode::OK, text, challenge: Vec::new(), handle: None }
     }
 
     fn error(id: &RequestId, method: &Method, error: &RpcError) -> Self {
         let status = status_of(method, error);
-        Self { status, text: message::error(Some(id), error), handle: None }
+        Self { status, text: message::error(Some(id), error), challenge: Vec::new(), handle: None }
     }
 }
 
@@ -330,13 +359,17 @@ impl Drop for Record {
 
 /// The span of an exchange.
 pub(super) fn span(server: &str, method: &Method, name: Option<&str>) -> Span {
-    let shown: String = match method {
-        Method::CallTool | Method::GetPrompt => name.unwrap_or_default().chars().take(LOGGED).collect(),
+    let name = match method {
+        Method::CallTool | Method::GetPrompt => name.unwrap_or_default(),
         // The name of a task is the key to it, and the URI of a resource may hold one.
-        _ => String::new(),
+        _ => "",
     };
-    let method: String = method.name().chars().take(LOGGED).collect();
-    tracing::info_span!("exchange", server, method = ?method, name = ?shown)
+    // Shortened only if anybody listens.
+    tracing::info_span!("exchange", server, method = ?shown(method.name()), name = ?shown(name))
+}
+
+fn shown(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LOGGED)).unwrap_or_default()
 }
 
 impl fmt::Debug for Running {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::protocol::reply::Delivery;
+use super::body::Goods;
 
 /// Handles whose last byte lies in the buffers of the HTTP connection. They count as delivered when the
 /// connection flushes the socket, which it does only once its buffers are empty.
@@ -25,7 +25,7 @@ pub(super) struct Outbox(Arc<Waiting>);
 #[derive(Default)]
 struct Waiting {
     any: AtomicBool,
-    handles: Mutex<Vec<Delivery>>,
+    goods: Mutex<Vec<Goods>>,
 }
 
 /// The socket of one connection.
@@ -38,9 +38,9 @@ pub(super) struct Socket<T> {
 }
 
 impl Outbox {
-    /// The handle was put into the connection's buffers.
-    pub(super) fn push(&self, handle: Delivery) {
-        self.0.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+    /// What they stand for was put into the connection's buffers.
+    pub(super) fn push(&self, goods: Goods) {
+        self.0.goods.lock().unwrap_or_else(PoisonError::into_inner).push(goods);
         self.0.any.store(true, Ordering::Release);
     }
 
@@ -48,8 +48,8 @@ impl Outbox {
         if !self.0.any.swap(false, Ordering::Acquire) {
             return;
         }
-        let gone = std::mem::take(&mut *self.0.handles.lock().unwrap_or_else(PoisonError::into_inner));
-        gone.into_iter().for_each(Delivery::delivered);
+        let gone = std::mem::take(&mut *self.0.goods.lock().unwrap_or_else(PoisonError::into_inner));
+        gone.into_iter().for_each(Goods::out);
     }
 }
 
@@ -126,6 +126,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::protocol::reply::Delivery;
 
     const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -152,12 +153,12 @@ mod tests {
         let (near, _far) = tokio::io::duplex(8);
         let mut socket = Socket::new(near, outbox.clone(), PATIENCE);
         let (first, mut out) = Delivery::new();
-        outbox.push(first);
+        outbox.push(first.into());
         assert!(out.try_recv().is_err());
         socket.flush().await.unwrap();
         out.await.unwrap();
         let (second, lost) = Delivery::new();
-        outbox.push(second);
+        outbox.push(second.into());
         drop((socket, outbox));
         lost.await.unwrap_err();
     }

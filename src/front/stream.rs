@@ -65,7 +65,8 @@ impl CallStream {
             match running.poll_step(context) {
                 Poll::Ready(Step::Notification(notification)) => self.push(notification),
                 Poll::Ready(Step::Done(outcome)) => {
-                    let answer = Answer::new(&self.id, &self.method, outcome, &self.outbox);
+                    let mut answer = Answer::new(&self.id, &self.method, outcome, &self.outbox);
+                    answer.hold(running.take_place(), &self.outbox);
                     sse::push(&mut self.pieces, answer.text);
                     self.state = State::Answered(answer.parcel);
                 }

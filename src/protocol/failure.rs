@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::json::Json;
@@ -17,6 +18,18 @@ pub struct Failure {
     pub message: String,
     /// Whether the same call may be sent again.
     pub retry: Retry,
+    /// What the server answered to the caller's own credentials, for whoever can pass it on. Not kept.
+    #[serde(skip)]
+    pub challenge: Option<Box<Challenge>>,
+}
+
+/// How a server refused credentials (RFC 9110, 11.6.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// 401 or 403.
+    pub status: StatusCode,
+    /// The values of `WWW-Authenticate`: what the server wants instead.
+    pub wanted: Vec<HeaderValue>,
 }
 
 /// Why a call failed. The spelling in `reason` on the wire and in the store is the one of `serde`.
@@ -64,7 +77,7 @@ pub enum Retry {
 impl Failure {
     /// A failure of that kind.
     pub fn new(reason: Reason, message: impl Into<String>, retry: Retry) -> Self {
-        Self { reason, message: message.into(), retry }
+        Self { reason, message: message.into(), retry, challenge: None }
     }
 
     /// The run was lost; `how` says in which way.

@@ -20,7 +20,7 @@ pub mod sse;
 pub use ask::{Abilities, Answer, Ask, Asking, Question, QuestionKind};
 pub use call::{Call, Caller, ClientSession, Credentials, Params, Principal, TaskSupport};
 pub use error::RpcError;
-pub use failure::{Failure, Reason, Retry};
+pub use failure::{Challenge, Failure, Reason, Retry};
 pub use json::{Json, JsonError};
 pub use message::{Message, RequestId};
 pub use method::Method;

@@ -68,7 +68,8 @@ fn headers_must_say_what_arguments_say() {
         of(r#"{"properties":{"s":{"type":"string","x-mcp-header":"S"},"n":{"type":"integer","x-mcp-header":"N"},
         "b":{"type":"boolean","x-mcp-header":"B"}}}"#)
         .unwrap();
-    let cases: Vec<(&str, Vec<(&'static str, &str)>, bool)> = vec![
+    type Case = (&'static str, Vec<(&'static str, &'static str)>, bool);
+    let cases: Vec<Case> = vec![
         ("{}", vec![], true),
         (r#"{"s":null}"#, vec![], true),
         (r#"{"s":[1]}"#, vec![], true),

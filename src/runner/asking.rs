@@ -35,6 +35,12 @@ impl Attendance {
             refuse(ask, "the call is being stopped");
             return seat;
         }
+        if let (Seat::Held(_), Some(answer)) =
+            (&seat, ask.question().key.as_deref().and_then(|key| self.ahead.take(key)))
+        {
+            ask.answer(answer);
+            return seat;
+        }
         let limit = self.run.plan.ask_timeout;
         let desk = self.desk.get_or_insert_with(|| {
             let board = match &seat {
@@ -54,7 +60,7 @@ impl Attendance {
                 Questions::RoundTrip | Questions::First { .. } => {
                     desk.gather();
                     // The caller is asked first.
-                    held.promote_at = None;
+                    desk.promote_at = held.promote_at.take().or(desk.promote_at);
                     Seat::Held(held)
                 }
                 Questions::Promote | Questions::PassOn | Questions::Refuse => self.promote(held).await,

@@ -30,6 +30,12 @@ impl Responses {
         }
         Ok(Some(Self(answers)))
     }
+
+    /// Takes out the answer under `key`.
+    pub(super) fn take(&mut self, key: &str) -> Option<Answer> {
+        let at = self.0.iter().position(|(name, _)| name == key)?;
+        Some(self.0.swap_remove(at).1)
+    }
 }
 
 impl IntoIterator for Responses {

@@ -12,6 +12,7 @@ use super::gate::{Entry, Permit, Ticket};
 use super::live::Phase;
 use super::promote::Seed;
 use super::request_state::Subject;
+use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
 use super::{Plan, Promotion, Shared, stopping};
@@ -62,9 +63,12 @@ impl Run {
         let seat = Seat::Held(Held::alone(sender, promote_at));
         let Turn::Mine(seat, permits) = self.turn(seat, call.arrived).await else { return };
         let Some(seat) = self.begin(seat).await else { return };
-        let subject = self.plan.way.may_be_retried().then(|| Subject::of(&call));
+        let asked = self.plan.way.may_be_retried();
+        let subject = asked.then(|| Subject::of(&call));
+        // Answers to no question that is known here are no fault of the call.
+        let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
         let running = Running::send(inner, call);
-        Attendance::new(self, running, permits, subject).attend(seat).await;
+        Attendance::new(self, running, permits, subject).answered_ahead(ahead).attend(seat).await;
     }
 
     /// Waits for the slots.

@@ -330,7 +330,7 @@ impl Reader<'_> {
             4 => {
                 let reason = reason_of(self.byte()?).ok_or(BadRecord::Malformed)?;
                 let message = self.text()?;
-                State::Failed { cause: Cause::Ours(Failure { reason, message, retry: self.retry()? }) }
+                State::Failed { cause: Cause::Ours(Failure::new(reason, message, self.retry()?)) }
             }
             5 => State::Cancelled,
             6 => State::InputRequired {

@@ -184,6 +184,20 @@ pub fn holder(path: &Path) -> Holder {
     Holder::Somebody(pid.trim().parse().ok())
 }
 
+/// Removes the store in `path` if nobody has opened or closed it for this long; whether it was removed.
+pub fn remove_unused(path: &Path, age: Duration) -> io::Result<bool> {
+    let lock = File::open(path.join(LOCK))?;
+    if lock.try_lock().is_err() {
+        return Ok(false);
+    }
+    let touched = fs::metadata(path.join(MARKER))?.modified()?;
+    if touched.elapsed().is_ok_and(|unused| unused >= age) {
+        fs::remove_dir_all(path)?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
 /// The marker in `path`; `None` if the directory is empty.
 fn read_marker(path: &Path) -> Result<Option<Marker>, OpenCause> {
     match File::open(path.join(MARKER)) {

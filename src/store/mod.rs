@@ -37,7 +37,7 @@ mod watch;
 mod tests;
 
 pub use committed::Committed;
-pub use directory::{Holder, holder};
+pub use directory::{Holder, holder, remove_unused};
 pub use durability::count_durable_flush;
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};

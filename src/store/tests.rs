@@ -45,7 +45,7 @@ fn failures() -> impl Strategy<Value = Failure> {
     ]);
     let retries =
         prop_oneof![Just(Retry::Yes), Just(Retry::No), Just(Retry::Unknown), durations().prop_map(Retry::After)];
-    (reasons, any::<String>(), retries).prop_map(|(reason, message, retry)| Failure { reason, message, retry })
+    (reasons, any::<String>(), retries).prop_map(|(reason, message, retry)| Failure::new(reason, message, retry))
 }
 
 fn states() -> impl Strategy<Value = State> {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -198,6 +199,21 @@ impl Pending {
         }
     }
 
+    /// The call whose answer cannot be told yet, if it is the only one that waits; false if it is not. A later answer for
+    /// it is dropped.
+    pub(super) fn fail_only(&self, failure: Failure) -> bool {
+        let mut table = self.table();
+        let mut running = table.entries.iter().filter(|(_, entry)| entry.is_running()).map(|(id, _)| *id);
+        let (Some(id), None) = (running.next(), running.next()) else { return false };
+        drop(running);
+        let entry = table.entries.insert(id, Entry::Abandoned);
+        drop(table);
+        if let Some(entry) = entry {
+            entry.settle(Outcome::Failed(failure));
+        }
+        true
+    }
+
     /// Begins to stop a call.
     pub(super) fn stop(&self, id: u64) -> Stopped {
         let mut table = self.table();
@@ -273,24 +289,33 @@ impl Ticket {
 }
 
 impl Stopping {
-    /// Ends the call without waiting for its answer.
-    pub(super) fn end(self, id: u64, pending: &Pending, outcome: Outcome) {
-        self.sender.done(outcome);
-        pending.abandon(id);
-    }
-
-    /// Waits for the answer of a call that was asked to stop, or until nobody waits for it.
-    pub(super) async fn finish(mut self, id: u64, pending: &Pending) {
+    /// Waits for the answer of a call that was asked to stop, or until nobody waits for it; then for as long as `linger`
+    /// says, for the sake of what must not begin before the server is done with it.
+    pub(super) async fn finish(mut self, id: u64, pending: &Pending, linger: Duration) {
         let answered = tokio::select! {
             biased;
             answer = &mut self.answer => answer.ok(),
             () = self.sender.abandoned() => None,
         };
-        match answered {
-            Some(outcome) => self.sender.done(outcome),
+        if let Some(outcome) = answered {
+            self.sender.done(outcome);
+        } else {
             // Without an answer the sender's end makes the outcome unknown, if anybody still listens.
-            None => pending.abandon(id),
+            drop(self.sender);
+            forget(self.answer, id, pending, linger).await;
         }
+    }
+
+    /// Ends the call without its answer, which is waited for as [`Stopping::finish`] does.
+    pub(super) async fn end(self, id: u64, pending: &Pending, outcome: Outcome, linger: Duration) {
+        self.sender.done(outcome);
+        forget(self.answer, id, pending, linger).await;
+    }
+}
+
+async fn forget(answer: oneshot::Receiver<Outcome>, id: u64, pending: &Pending, linger: Duration) {
+    if linger.is_zero() || tokio::time::timeout(linger, answer).await.is_err() {
+        pending.abandon(id);
     }
 }
 

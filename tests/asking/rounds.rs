@@ -90,6 +90,21 @@ async fn parallel_questions_are_gathered_into_one_round_and_partial_answers_leav
 }
 
 #[tokio::test]
+async fn an_answer_that_came_with_the_call_serves_the_question_of_that_key_once_and_no_other() {
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let mut params = export();
+    params["inputResponses"] = json!({ "user_name": accepted(&json!("Alice")), "input-1": {}, "unknown": {} });
+    let reply = proxy.send(call("tools/call", params)).await;
+    let (_, server) = proxy.next_sent().await;
+    assert_eq!(answer(&mut ask_as(&server, question("one", Some("user_name")))).await, Ok(accepted(&json!("Alice"))));
+    // The same key again is a new question, and a key of our own was never told to the caller.
+    let _again = ask_as(&server, question("two", Some("user_name")));
+    let _unnamed = ask(&server, "three");
+    let round = shown(timeout(PATIENCE, reply.outcome()).await.unwrap());
+    assert_eq!(keys(&round), ["input-2", "user_name"]);
+}
+
+#[tokio::test]
 async fn a_retry_comes_from_the_same_caller_with_the_same_request_or_is_refused() {
     let mut proxy = Proxy::new(policy(Mode::Sync));
     let (round, server, mut asking) = asked(&mut proxy, call("tools/call", export())).await;
@@ -291,6 +306,31 @@ async fn with_ask_first_a_call_that_does_not_ask_in_time_becomes_a_task_and_asks
     let id = id_of(&created);
     let _asking = ask(&server, "who?");
     assert_eq!(keys(&asks(&proxy, &id, 1).await), ["input-1"]);
+}
+
+#[tokio::test]
+async fn with_ask_first_a_question_that_is_withdrawn_does_not_keep_the_call_from_becoming_a_task() {
+    let mut proxy = Proxy::new(ToolPolicy { after: Duration::from_millis(150), ..first(Mode::Auto) });
+    let reply = proxy.send(call("tools/call", export())).await;
+    let (_, _server) = {
+        let (sent, server) = proxy.next_sent().await;
+        drop(ask(&server, "who?"));
+        (sent, server)
+    };
+    let created = shown(timeout(PATIENCE, reply.outcome()).await.expect("the call is held for ever"));
+    assert_eq!((&created["resultType"], &created["status"]), (&json!("task"), &json!("working")));
+}
+
+#[tokio::test]
+async fn a_parked_run_that_has_ended_gives_its_slot_back() {
+    let mut proxy = Proxy::bounded(policy(Mode::Sync), Bounds { running: 1, waiting: 1 });
+    let (round, server, asking) = asked(&mut proxy, call("tools/call", export())).await;
+    let _queued = proxy.send(call("tools/call", export())).await;
+    drop(asking);
+    server.done(Outcome::Result(text(r#"{"content":[],"first":true}"#)));
+    let (_, _second) = proxy.next_sent().await;
+    let retry = call("tools/call", retry_of(export(), &round, &json!({ "input-1": {} })));
+    assert_eq!(proxy.value(retry).await["first"], true);
 }
 
 #[tokio::test]

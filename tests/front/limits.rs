@@ -100,6 +100,85 @@ async fn a_stop_ends_subscriptions_gracefully_and_lets_calls_end() {
 }
 
 #[tokio::test]
+async fn tasks_are_answered_for_as_long_as_runs_go_on() {
+    let mut server = Setup::new().start().await;
+    let mut open = server.connect().await;
+    let (text, headers) = request("1", "tasks/get", r#""taskId":"t","#, "", "");
+    open.post(&text, &headers).await;
+    server.asked().await.sender.done(result("{}"));
+    open.response().await;
+    server.fronts.stop();
+    let mut new = server.connect().await;
+    for client in [&mut open, &mut new] {
+        client.post(&text, &headers).await;
+        server.asked().await.sender.done(result("{}"));
+        assert_eq!(client.response().await.0.status, 200);
+    }
+    server.jobs.stop();
+    assert_eq!((open.rest().await, new.rest().await), (String::new(), String::new()));
+    bounded(server.served).await.unwrap().unwrap();
+    assert!(tokio::net::TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_large_answer_keeps_its_place_until_it_is_out() {
+    let mut setup = Setup::new();
+    setup.limits.calls = 1;
+    let mut server = setup.start().await;
+    for slow in [false, true] {
+        let (mut first, mut second) = (server.connect().await, server.connect().await);
+        let (text, headers) = call("1", "large", if slow { r#","progressToken":1"# } else { "" });
+        first.post(&text, &headers).await;
+        let running = server.asked().await;
+        if slow {
+            first.head().await;
+        }
+        // More than the socket's buffers hold.
+        running.sender.done(result(&format!("{{\"t\":\"{}\"}}", "x".repeat(32 << 20))));
+        let head = if slow { None } else { Some(first.head().await) };
+        second.post(&text, &headers).await;
+        assert_eq!(code(&second.response().await.1), -31005);
+        match head {
+            Some(head) => assert!(first.body(&head).await.len() > 32 << 20),
+            None => assert!(first.message().await.unwrap()["result"].is_object()),
+        }
+        let free = async {
+            loop {
+                second.post(&text, &headers).await;
+                if let Ok(asked) = tokio::time::timeout(Duration::from_millis(100), server.asked()).await {
+                    asked.sender.done(result("{}"));
+                    return second.head().await;
+                }
+                second.response().await;
+            }
+        };
+        assert_eq!(bounded(free).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn senders_that_announce_much_and_send_little_keep_nobody_waiting() {
+    let mut setup = Setup::new();
+    setup.limits.body = 1 << 20;
+    let server = setup.start_answering(|_| Reply::ready(result("{}"))).await;
+    let (text, headers) = call("1", "add", "");
+    let mut slow = Vec::new();
+    for _ in 0..64 {
+        let mut client = server.connect().await;
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n{}",
+            " ".repeat(70 << 10)
+        );
+        client.send(head).await;
+        slow.push(client);
+    }
+    let mut client = server.connect().await;
+    let padded = format!("{text}{}", " ".repeat(900 << 10));
+    client.post(&padded, &headers).await;
+    assert!(client.response().await.1.contains("result"));
+}
+
+#[tokio::test]
 async fn what_is_open_after_the_grace_time_is_cut_and_cancelled() {
     let mut setup = Setup::new();
     setup.grace = Duration::from_millis(50);

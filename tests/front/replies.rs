@@ -1,5 +1,5 @@
 use raincheck::protocol::reply::Delivery;
-use raincheck::protocol::{Event, Failure, Handle, Outcome, Progress, Reason, Retry, Rope, RpcError};
+use raincheck::protocol::{Challenge, Event, Failure, Handle, Outcome, Progress, Reason, Retry, Rope, RpcError};
 use serde_json::json as value;
 
 use crate::support::*;
@@ -324,6 +324,26 @@ async fn errors_have_the_status_that_the_specification_gives_them() {
         let (head, body) = client.response().await;
         assert_eq!((head.status, code(&body)), (status, expected), "{body}");
         assert!(body.starts_with(r#"{"jsonrpc":"2.0","id":7,"error":{"#), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_wants_of_the_callers_credentials_is_the_status_of_the_answer() {
+    let mut server = Setup::new().start().await;
+    let mut client = server.connect().await;
+    for (status, method) in [(401, "tools/call"), (403, "tools/list")] {
+        let (text, headers) = match method {
+            "tools/call" => call("7", "add", ""),
+            _ => request("7", method, "", "", ""),
+        };
+        client.post(&text, &headers).await;
+        let wanted = vec!["Bearer scope=\"w\"".parse().unwrap()];
+        let challenge = Some(Box::new(Challenge { status: http::StatusCode::from_u16(status).unwrap(), wanted }));
+        let failure = Failure { challenge, ..Failure::new(Reason::Unauthorized, "refused", Retry::No) };
+        server.asked().await.sender.done(Outcome::Failed(failure));
+        let (head, body) = client.response().await;
+        assert_eq!((head.status, head.get("www-authenticate")), (status, Some("Bearer scope=\"w\"")), "{body}");
+        assert_eq!(code(&body), -31006);
     }
 }
 

@@ -307,3 +307,28 @@ async fn a_signed_token_that_proves_nothing_is_told_why() {
     }
     assert!(server.is_untouched());
 }
+
+/// hyper goes by `Transfer-Encoding`, hides the other length from us, and lets the connection end after the answer
+/// (RFC 9112, 6.1): a request that a gateway takes for a part of this body is never read.
+#[tokio::test]
+async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
+    let mut server = Setup::new().start().await;
+    for te_first in [true, false] {
+        let (text, headers) = call("1", "add", "");
+        let te = "transfer-encoding: chunked\r\n";
+        let smuggled = post(&text, &headers);
+        let request = post("", &headers);
+        let request = if te_first {
+            request.replace("content-length: 0", &format!("{te}content-length: 5"))
+        } else {
+            request.replace("content-length: 0", &format!("content-length: 5\r\n{}", te.trim_end()))
+        };
+        let mut client = server.connect().await;
+        client.send(format!("{request}{:x}\r\n{text}\r\n0\r\n\r\n{smuggled}", text.len())).await;
+        server.asked().await.sender.done(result("{}"));
+        let (head, body) = client.response().await;
+        assert_eq!((head.status, head.get("connection")), (200, Some("close")), "{body}");
+        assert_eq!(client.rest().await, "");
+        assert!(server.is_untouched());
+    }
+}

@@ -34,6 +34,9 @@ pub(crate) struct Setup {
 /// A running front.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// What a stop of the proxy stops first: new calls, streams.
+    pub(crate) fronts: Jobs,
+    /// Connections.
     pub(crate) jobs: Jobs,
     pub(crate) served: JoinHandle<std::io::Result<()>>,
     asked: mpsc::UnboundedReceiver<Asked>,
@@ -108,10 +111,12 @@ impl Setup {
             self.names.iter().map(|name| Mount { name: (*name).to_owned(), service: service.clone() }).collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        // A stop of these stops the other too.
         let jobs = Jobs::new();
+        let fronts = jobs.child();
         let front = Front::new(self.listen, self.limits, self.owner, mounts);
-        let served = tokio::spawn(front.serve(listener, jobs.clone(), self.grace));
-        Server { address, jobs, served, asked }
+        let served = tokio::spawn(front.serve_until(listener, fronts.clone(), jobs.clone(), self.grace));
+        Server { address, fronts, jobs, served, asked }
     }
 }
 

@@ -203,7 +203,7 @@ async fn a_record_that_is_too_large_is_refused_and_leaves_nothing() {
 async fn the_longest_message_of_an_ending_still_fits() {
     let test = TestStore::new();
     let mut task = test.running(Expiry::Never);
-    task.tool = "t".repeat(2600);
+    task.tool = "t".repeat(2450);
     let id = test.store.create(task.clone()).await.unwrap().id;
     let long = "é".repeat(100_000);
     test.store.settle(&id, Ending::Failed(Failure::outcome_unknown(&long))).await.unwrap();

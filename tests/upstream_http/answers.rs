@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use raincheck::config::Limits;
+use raincheck::config::{Limits, Transport};
 use raincheck::protocol::{Principal, Reason, Retry};
 use serde_json::json;
 use tokio::sync::{Barrier, Notify};
@@ -216,13 +216,53 @@ async fn a_refusal_is_told_as_what_it_is() {
 }
 
 #[tokio::test]
+async fn what_a_server_wants_in_the_place_of_the_callers_credentials_comes_with_the_failure() {
+    let server = Server::legacy(|seen, wire| async move {
+        let wanted = "Bearer resource_metadata=\"https://h/.well-known/x\"";
+        match seen.tool() {
+            "expired" => wire.respond("401 Unauthorized", &[("WWW-Authenticate", wanted)], "").await,
+            "bare" => wire.status("401 Unauthorized").await,
+            "scope" => wire.respond("403 Forbidden", &[("WWW-Authenticate", "Bearer scope=\"w\"")], "").await,
+            _ => wire.status("403 Forbidden").await,
+        }
+    })
+    .await;
+    let mut without = config(&server);
+    if let Transport::Http { forward, .. } = &mut without.transport {
+        forward.clear();
+    }
+    let failure = client_with(without, &Limits::default()).call("expired").await.failure().clone();
+    assert_eq!((failure.reason, failure.challenge), (Reason::Unauthorized, None), "they were not the caller's");
+    let client = client(&server);
+    let cases = [
+        ("expired", Some((401, "Bearer resource_metadata=\"https://h/.well-known/x\""))),
+        ("bare", Some((401, "Bearer"))),
+        ("scope", Some((403, "Bearer scope=\"w\""))),
+        ("forbidden", None),
+    ];
+    for (tool, expected) in cases {
+        let failure = client.call(tool).await.failure().clone();
+        assert_eq!(failure.reason, Reason::Unauthorized, "{tool}");
+        let challenge = failure.challenge.map(|it| (it.status.as_u16(), it.wanted));
+        let expected = expected.map(|(status, wanted)| (status, vec![wanted.parse().unwrap()]));
+        assert_eq!(challenge, expected, "{tool}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_never_took_the_call() {
     let server = Server::legacy(|seen, wire| async move { wire.json(&seen.says("x")).await }).await;
-    let config = config(&server);
+    let mut config = config(&server);
+    let mut address = String::new();
+    if let Transport::Http { url, .. } = &mut config.transport {
+        address = url.authority().to_owned();
+        url.set_query(Some("key=secret"));
+    }
     drop(server);
     // The port is free again once the server is dropped; nobody listens on it.
     let failure = client_with(config, &Limits::default()).call("t").await.failure().clone();
     assert_eq!((failure.reason, failure.retry), (Reason::NotStarted, Retry::Yes), "{failure:?}");
+    assert!(failure.message.contains(&format!("http://{address}/")), "{}", failure.message);
 }
 
 #[tokio::test]

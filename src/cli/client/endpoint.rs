@@ -33,6 +33,8 @@ pub(crate) struct Endpoint {
     url: Url,
     wire: Wire,
     headers: HeaderMap,
+    /// Whether somebody is there who can be asked.
+    has_person: bool,
 }
 
 /// Without TLS no certificates are looked for, so plain HTTP works where there are none.
@@ -43,14 +45,23 @@ enum Wire {
 
 /// What a request asks for, beside `_meta`.
 pub(crate) enum Ask<'a> {
-    /// `tools/call`.
-    Call { tool: &'a str, arguments: &'a Json },
+    /// `tools/call`, with the answers to what it asked before.
+    Call { tool: &'a str, arguments: &'a Json, answered: Option<&'a Answered> },
     /// `tasks/get`.
     Get { task: &'a str },
+    /// `tasks/update`.
+    Update { task: &'a str, responses: &'a Json },
     /// `tasks/cancel`.
     Cancel { task: &'a str },
     /// `tools/list`, from a cursor on.
     Tools { cursor: Option<&'a str> },
+}
+
+/// What a call asked, answered (2026-07-28, multi round-trip requests).
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) state: Option<Json>,
+    pub(crate) responses: Json,
 }
 
 impl Endpoint {
@@ -71,7 +82,13 @@ impl Endpoint {
             }
             other => return Err(format!("the scheme must be http or https, found \"{other}\"")),
         };
-        Ok(Self { url, wire, headers })
+        Ok(Self { url, wire, headers, has_person: false })
+    }
+
+    /// The same, saying on every request whether somebody is there to fill in forms.
+    #[must_use]
+    pub(crate) fn with_person(self, has_person: bool) -> Self {
+        Self { has_person, ..self }
     }
 
     /// Sends a request and waits for its result. `on_progress` hears what the server reports until then.
@@ -85,7 +102,7 @@ impl Endpoint {
     ) -> Result<Json, ClientError> {
         let id = RequestId::from_number(1);
         let method = ask.method();
-        let body = message::request(&id, method.name(), Some(ask.params().into())).into_bytes();
+        let body = message::request(&id, method.name(), Some(ask.params(self.has_person).into())).into_bytes();
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = self.url.as_str().parse().map_err(|error: http::uri::InvalidUri| not_mcp(&error))?;
@@ -147,6 +164,7 @@ impl Ask<'_> {
         match self {
             Self::Call { .. } => Method::CallTool,
             Self::Get { .. } => Method::GetTask,
+            Self::Update { .. } => Method::UpdateTask,
             Self::Cancel { .. } => Method::CancelTask,
             Self::Tools { .. } => Method::ListTools,
         }
@@ -156,24 +174,37 @@ impl Ask<'_> {
     fn name(&self) -> Option<&str> {
         match self {
             Self::Call { tool, .. } => Some(tool),
-            Self::Get { task } | Self::Cancel { task } => Some(task),
+            Self::Get { task } | Self::Cancel { task } | Self::Update { task, .. } => Some(task),
             Self::Tools { .. } => None,
         }
     }
 
-    fn params(&self) -> Json {
+    fn params(&self, has_person: bool) -> Json {
+        let mut capabilities = json!({ "extensions": { TASKS_EXTENSION: {} } });
+        if let (true, Some(capabilities)) = (has_person, capabilities.as_object_mut()) {
+            capabilities.insert("elicitation".to_owned(), json!({ "form": {}, "url": {} }));
+        }
         let mut meta = json!({
             meta_key::PROTOCOL_VERSION: MODERN,
             meta_key::CLIENT_INFO: { "name": "raincheck", "version": env!("CARGO_PKG_VERSION") },
-            meta_key::CLIENT_CAPABILITIES: { "extensions": { TASKS_EXTENSION: {} } },
+            meta_key::CLIENT_CAPABILITIES: capabilities,
         });
         let mut writer = ObjectWriter::new();
         match self {
-            Self::Call { tool, arguments } => {
+            Self::Call { tool, arguments, answered } => {
                 if let Some(meta) = meta.as_object_mut() {
                     meta.insert(meta_key::PROGRESS_TOKEN.to_owned(), 1.into());
                 }
                 writer.string("name", tool).raw("arguments", arguments);
+                if let Some(Answered { state, responses }) = answered {
+                    writer.raw("inputResponses", responses);
+                    if let Some(state) = state {
+                        writer.raw("requestState", state);
+                    }
+                }
+            }
+            Self::Update { task, responses } => {
+                writer.string("taskId", task).raw("inputResponses", responses);
             }
             Self::Get { task } | Self::Cancel { task } => {
                 writer.string("taskId", task);
@@ -289,10 +320,17 @@ fn response_in(
 
 /// Adds to the error of a server that does not speak this revision what to do about it.
 pub(crate) fn explain(error: ClientError) -> ClientError {
-    let ClientError::Rpc(rpc) = &error else { return error };
-    if rpc.code() != code::UNSUPPORTED_VERSION {
-        return error;
-    }
     let advice = "the server does not speak MCP 2026-07-28; put Raincheck in front of it: raincheck serve --url URL";
-    ClientError::Rpc(RpcError::new(rpc.code(), format!("{}: {advice}", rpc.message())))
+    match &error {
+        ClientError::Rpc(rpc) if rpc.code() == code::UNSUPPORTED_VERSION || is_about_a_session(rpc) => {
+            ClientError::Rpc(RpcError::new(rpc.code(), format!("{}: {advice}", rpc.message())))
+        }
+        _ => error,
+    }
+}
+
+/// What servers of older revisions say to a request that comes before `initialize`.
+fn is_about_a_session(error: &RpcError) -> bool {
+    let message = error.message().to_ascii_lowercase();
+    matches!(error.code(), -32600 | -32000) && (message.contains("session") || message.contains("not initialized"))
 }

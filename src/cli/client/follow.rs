@@ -1,5 +1,6 @@
 //! A task looked at until its end: polls, back-off, time limit, cancel on Ctrl-C.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -7,8 +8,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::endpoint::{Ask, Endpoint};
 use super::error::ClientError;
+use super::person::Person;
 use super::show::Display;
 use super::view::{Status, TaskView};
+use crate::protocol::Json;
 
 /// How a task is followed.
 pub(crate) struct Follow<'a, I> {
@@ -16,6 +19,8 @@ pub(crate) struct Follow<'a, I> {
     pub(crate) endpoint: &'a Endpoint,
     /// Who is shown how far it is.
     pub(crate) display: &'a mut Display,
+    /// Who may answer questions.
+    pub(crate) person: &'a mut Person,
     /// When to stop waiting.
     pub(crate) deadline: Option<Instant>,
     /// Waits for the next Ctrl-C.
@@ -58,24 +63,44 @@ const CANCEL_POLL: Duration = Duration::from_millis(200);
 impl<I: AsyncFnMut()> Follow<'_, I> {
     /// Polls until the task ends, at the pace that the server asks for.
     pub(crate) async fn run(mut self, mut task: TaskView) -> End {
+        let mut answered = HashSet::new();
         loop {
             self.display.task(&task);
             if task.is_terminal() {
                 return End::Ended(task);
             }
-            if matches!(task.status, Status::InputRequired(_)) {
+            let open = match &task.status {
+                Status::InputRequired(asked) => {
+                    asked.iter().filter(|asked| !answered.contains(&asked.key)).cloned().collect()
+                }
+                _ => Vec::new(),
+            };
+            if !open.is_empty() && !self.person.can_answer(&open) {
                 return End::NeedsInput(task);
             }
             let next = async {
-                sleep(task.poll).await;
+                if open.is_empty() {
+                    sleep(task.poll).await;
+                } else {
+                    self.display.pause();
+                    let responses = self.person.answer(&open).await;
+                    self.display.resume();
+                    self.endpoint.update(&task.id, &responses).await?;
+                }
                 self.endpoint.look(&task.id, self.display).await
             };
-            task = match step(self.deadline, &mut self.interrupt, next).await {
+            let next = match step(self.deadline, &mut self.interrupt, next).await {
                 Step::Done(Ok(next)) => next,
                 Step::Done(Err(error)) => return End::Lost(error),
                 Step::TimedOut => return End::TimedOut,
-                Step::Interrupted => return End::Interrupted(self.cancel(&task.id).await),
-            }
+                Step::Interrupted => {
+                    self.display.resume();
+                    return End::Interrupted(self.cancel(&task.id).await);
+                }
+            };
+            // Some servers still show a question for a while after its answer.
+            answered.extend(open.into_iter().map(|asked| asked.key));
+            task = next;
         }
     }
 
@@ -130,6 +155,11 @@ impl Endpoint {
         TaskView::read(self.ask(&Ask::Get { task }, &HeaderMap::new(), &mut |_| {}).await?)
     }
 
+    /// Answers questions of the task.
+    pub(crate) async fn update(&self, task: &str, responses: &Json) -> Result<(), ClientError> {
+        self.ask(&Ask::Update { task, responses }, &HeaderMap::new(), &mut |_| {}).await.map(drop)
+    }
+
     /// Asks the server to stop the task. It may take a while to show, or never.
     pub(crate) async fn cancel(&self, task: &str) -> Result<(), ClientError> {
         self.ask(&Ask::Cancel { task }, &HeaderMap::new(), &mut |_| {}).await.map(drop)
@@ -148,9 +178,11 @@ impl Endpoint {
             if !error.is_passing() || begun.elapsed() > GIVE_UP {
                 return Err(error);
             }
-            let shown = humantime::format_duration(wait);
-            let why = super::super::terminal::chain(&error);
-            display.note(&format!("{why}; the task goes on, asking again in {shown}"));
+            if wait == FIRST_RETRY {
+                let (why, most) = (super::super::terminal::chain(&error), humantime::format_duration(GIVE_UP));
+                display.note(&format!("{why}; the task goes on, asking again for {most} at most"));
+            }
+            display.away(begun.elapsed());
             sleep(wait).await;
             wait = (wait * 2).min(LONGEST_RETRY);
         }

@@ -5,14 +5,16 @@ mod error;
 mod follow;
 mod handles;
 mod mirror;
+mod person;
 mod show;
 #[cfg(test)]
 mod tests;
 mod view;
 
-pub(super) use endpoint::{Ask, Endpoint, add_header, explain};
+pub(super) use endpoint::{Answered, Ask, Endpoint, add_header, explain};
 pub(super) use error::ClientError;
 pub(super) use follow::{End, Follow};
 pub(super) use handles::{Handle, Handles};
+pub(super) use person::Person;
 pub(super) use show::{Display, failure, result};
-pub(super) use view::{Status, TaskView};
+pub(super) use view::{Asked, Status, TaskView, questions};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
 use super::super::terminal::{one_line, plain, say};
@@ -78,6 +78,13 @@ impl Display {
         }
     }
 
+    /// Shows for how long the server could not be asked; a line that stays has said why.
+    pub(crate) fn away(&mut self, since: Duration) {
+        if let Self::Bar(bar) = self {
+            bar.set_message(format!("no answer for {} s", since.as_secs()));
+        }
+    }
+
     /// Says something that stays.
     pub(crate) fn note(&mut self, text: &str) {
         match self {
@@ -85,6 +92,23 @@ impl Display {
             Self::Lines { .. } => say(text),
             #[cfg(test)]
             Self::Notes(notes) => notes.push(text.to_owned()),
+        }
+    }
+
+    /// Leaves the screen to somebody who types.
+    pub(crate) fn pause(&mut self) {
+        if let Self::Bar(bar) = self {
+            bar.disable_steady_tick();
+            bar.suspend(|| ());
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+    }
+
+    /// Goes on after [`Display::pause`].
+    pub(crate) fn resume(&mut self) {
+        if let Self::Bar(bar) = self {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(Duration::from_millis(100));
         }
     }
 

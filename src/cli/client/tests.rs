@@ -117,19 +117,28 @@ fn arguments(text: &'static str) -> Json {
 
 async fn call(endpoint: &Endpoint, tool: &str, json: &'static str) -> Result<Json, ClientError> {
     let arguments = arguments(json);
-    endpoint.ask(&Ask::Call { tool, arguments: &arguments }, &HeaderMap::new(), &mut |_| {}).await
+    endpoint.ask(&Ask::Call { tool, arguments: &arguments, answered: None }, &HeaderMap::new(), &mut |_| {}).await
 }
 
 /// Follows the task that the call made, without ever being interrupted.
 async fn follow(server: &Server) -> (End, Vec<String>) {
-    follow_until(server, async || std::future::pending().await).await
+    follow_as(server, Person::Away).await
+}
+
+async fn follow_as(server: &Server, mut person: Person) -> (End, Vec<String>) {
+    follow_both(server, &mut person, async || std::future::pending().await).await
 }
 
 async fn follow_until(server: &Server, interrupt: impl AsyncFnMut()) -> (End, Vec<String>) {
+    follow_both(server, &mut Person::Away, interrupt).await
+}
+
+async fn follow_both(server: &Server, person: &mut Person, interrupt: impl AsyncFnMut()) -> (End, Vec<String>) {
     let endpoint = server.endpoint();
     let created = TaskView::read(call(&endpoint, "slow", "{}").await.unwrap()).unwrap();
     let mut display = Display::Notes(Vec::new());
-    let end = Follow { endpoint: &endpoint, display: &mut display, deadline: None, interrupt }.run(created).await;
+    let end =
+        Follow { endpoint: &endpoint, display: &mut display, person, deadline: None, interrupt }.run(created).await;
     let Display::Notes(notes) = display else { panic!() };
     (end, notes)
 }
@@ -177,7 +186,7 @@ async fn a_stream_gives_progress_and_then_the_result() {
     let server = Server::start(vec![Say::Stream(pieces)]).await;
     let mut seen: Vec<Progress> = Vec::new();
     let arguments = arguments("{}");
-    let ask = Ask::Call { tool: "t", arguments: &arguments };
+    let ask = Ask::Call { tool: "t", arguments: &arguments, answered: None };
     server.endpoint().ask(&ask, &HeaderMap::new(), &mut |progress| seen.push(progress)).await.unwrap();
     let seen: Vec<_> = seen.iter().map(Progress::describe).collect();
     assert_eq!(seen, ["1 of 3: rows", "2 of 3: rows"]);
@@ -236,12 +245,15 @@ async fn a_server_that_is_away_for_a_moment_is_asked_again() {
     let server = Server::start(vec![
         task("task", "working", json!({})),
         Say::Nothing,
+        Say::Nothing,
         task("complete", "cancelled", json!({ "statusMessage": "by somebody else" })),
     ])
     .await;
     let (end, notes) = follow(&server).await;
     assert!(matches!(&end, End::Ended(task) if matches!(task.status, Status::Cancelled)), "{end:?}");
-    assert!(notes[1].contains("the task goes on, asking again in 500ms"), "{notes:?}");
+    assert!(notes[1].contains("the task goes on, asking again for 5m at most"), "{notes:?}");
+    let said = notes.iter().filter(|note| note.contains("goes on")).count();
+    assert_eq!(said, 1, "{notes:?}");
 }
 
 #[tokio::test]
@@ -260,8 +272,35 @@ async fn a_task_that_asks_is_not_waited_for() {
     ])
     .await;
     let (end, _) = follow(&server).await;
-    let End::NeedsInput(TaskView { status: Status::InputRequired(questions), .. }) = end else { panic!("{end:?}") };
-    assert_eq!(questions, ["Your name?"]);
+    let End::NeedsInput(TaskView { status: Status::InputRequired(asked), .. }) = end else { panic!("{end:?}") };
+    assert_eq!(asked.iter().map(Asked::message).collect::<Vec<_>>(), ["Your name?"]);
+}
+
+#[tokio::test]
+async fn somebody_who_is_there_answers_each_question_once() {
+    let form = json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
+    let params = json!({ "message": "Your name?", "requestedSchema": form });
+    let asks = || {
+        let request = json!({ "method": "elicitation/create", "params": params });
+        task("complete", "input_required", json!({ "inputRequests": { "k": request } }))
+    };
+    let server = Server::start(vec![
+        task("task", "working", json!({})),
+        asks(),
+        result(json!({ "resultType": "complete" })),
+        // Still there, as some servers show it.
+        asks(),
+        task("complete", "completed", json!({ "result": { "content": [] } })),
+    ])
+    .await;
+    let (end, _) = follow_as(&server, Person::Says(["Ann"].into())).await;
+    assert!(matches!(&end, End::Ended(_)), "{end:?}");
+    let seen = server.seen();
+    let updates: Vec<_> = seen.iter().filter(|(_, body)| body["method"] == "tasks/update").collect();
+    let [(head, update)] = updates.as_slice() else { panic!("{seen:?}") };
+    let answer = json!({ "action": "accept", "content": { "name": "Ann" } });
+    assert_eq!(update["params"]["inputResponses"], json!({ "k": answer }));
+    assert!(head.to_lowercase().contains("mcp-name: "), "{head}");
 }
 
 #[tokio::test]

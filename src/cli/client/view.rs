@@ -28,10 +28,19 @@ pub(crate) struct TaskView {
 pub(crate) enum Status {
     Working,
     /// It waits for answers to these questions.
-    InputRequired(Vec<String>),
+    InputRequired(Vec<Asked>),
     Completed(Json),
     Failed(RpcError),
     Cancelled,
+}
+
+/// A question (2026-07-28, `inputRequests`).
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// What the answer goes under.
+    pub(crate) key: String,
+    pub(crate) method: String,
+    pub(crate) params: Json,
 }
 
 /// The hints that are heeded: neither a busy loop nor a client that looks asleep.
@@ -85,12 +94,23 @@ impl TaskView {
     }
 }
 
-/// The messages of the questions.
-fn questions(requests: Option<&Json>) -> Vec<String> {
-    let Some(members) = requests.and_then(|requests| requests.members().ok()) else { return Vec::new() };
-    let message = |raw: Part<'_>| {
-        let request: serde_json::Value = serde_json::from_str(raw.get()).ok()?;
-        Some(request.pointer("/params/message")?.as_str()?.to_owned())
+/// The questions in `inputRequests`.
+pub(crate) fn questions(requests: Option<&Json>) -> Vec<Asked> {
+    let Some(requests) = requests else { return Vec::new() };
+    let Ok(members) = requests.members() else { return Vec::new() };
+    let asked = |(key, raw): (&str, Part<'_>)| {
+        let request = Json::of(requests.bytes(), raw);
+        let method = request.member("method").and_then(|method| method.read().ok()).unwrap_or_default();
+        let params = request.member("params").unwrap_or_else(Json::empty_object);
+        Asked { key: key.to_owned(), method, params }
     };
-    members.iter().map(|(name, raw)| message(raw).unwrap_or_else(|| name.to_owned())).collect()
+    members.iter().map(asked).collect()
+}
+
+impl Asked {
+    /// What it says.
+    pub(crate) fn message(&self) -> String {
+        let message = self.params.member("message").and_then(|message| message.read().ok());
+        message.unwrap_or_else(|| self.method.clone())
+    }
 }

@@ -19,9 +19,9 @@ use super::revision::Revision;
 use crate::front::running::{self, Running, Wanted};
 use crate::protocol::error::code;
 use crate::protocol::{
-    Abilities, Answer, Call, Caller, ClientSession, Credentials, Event, Failure, Json, MODERN, Message, Method,
-    Outcome, Params, Principal, Reason, Reply, RequestId, Retry, Rope, RpcError, TaskSupport, message, meta_key,
-    reshape,
+    Abilities, Answer, Call, Caller, Challenge, ClientSession, Credentials, Event, Failure, Json, MODERN, Message,
+    Method, Outcome, Params, Principal, Reason, Reply, RequestId, Retry, Rope, RpcError, TaskSupport, message,
+    meta_key, reshape,
 };
 
 /// Passes a call to the layers behind.
@@ -107,6 +107,15 @@ where
     })
 }
 
+/// Why there is no session.
+#[derive(Debug)]
+pub(in crate::front) struct NotOpened {
+    /// The answer to `initialize`.
+    pub(in crate::front) answer: Rope,
+    /// What the server wants in the place of the caller's credentials, if that is why.
+    pub(in crate::front) challenge: Option<Box<Challenge>>,
+}
+
 /// Opens a session with the server for an `initialize` request with these `params`. An error is the answer to it.
 /// Dropping the future gives the session up.
 pub(in crate::front) async fn open(
@@ -114,8 +123,8 @@ pub(in crate::front) async fn open(
     id: &RequestId,
     params: Params,
     credentials: Credentials,
-) -> Result<Opened, Rope> {
-    let refused = |error: &RpcError| message::error(Some(id), error);
+) -> Result<Opened, NotOpened> {
+    let refused = |error: &RpcError| NotOpened { answer: message::error(Some(id), error), challenge: None };
     let text = |json: Json| json.read::<String>().ok();
     let Some(requested) = params.raw().member("protocolVersion").and_then(text) else {
         let error = RpcError::new(code::INVALID_PARAMS, "Invalid params: initialize needs protocolVersion, a string");
@@ -130,9 +139,13 @@ pub(in crate::front) async fn open(
     let result = loop {
         match std::future::poll_fn(|context| running.poll_event(context)).await {
             Event::Attached(result) => break result,
+            Event::Done(Outcome::Failed(failure)) => {
+                let NotOpened { answer, .. } = refused(&RpcError::from(&failure));
+                return Err(NotOpened { answer, challenge: failure.challenge });
+            }
             Event::Done(outcome) => return Err(refused(&not_opened(outcome))),
             // Nothing is for the client before its session is open; a question is refused by this.
-            Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Notification(_) => {}
+            Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Paused => {}
         }
     };
     let settled = result.member("protocolVersion").and_then(text);

@@ -129,7 +129,7 @@ async fn a_session_that_cannot_be_opened_is_the_error_of_initialize() {
         sender.done(Outcome::Failed(Failure::new(Reason::NotStarted, "no such program", Retry::Yes)));
     };
     let (opened, ()) = tokio::join!(open(seed, &id, params, Credentials::default()), failing);
-    let error = text(opened.unwrap_err());
+    let error = text(opened.unwrap_err().answer);
     assert!(error.contains("-31002") && error.contains("no such program") && error.contains(r#""id":0"#), "{error}");
 }
 

@@ -118,6 +118,8 @@ where
             loop {
                 match lines.next().await {
                     Line::Whole(line) => self.take(line, &mut legacy).await,
+                    // Its end says more, or that there is none.
+                    Line::Growing => {}
                     Line::TooLong(whom) => self.too_long(whom, &mut legacy).await,
                     Line::End => return Ended::Input,
                 }

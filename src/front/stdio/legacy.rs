@@ -106,7 +106,7 @@ impl Sessions {
                 let found = legacy::open(seed, &id, params.clone(), Credentials::default()).await;
                 let Opened { session, own, answer } = match found {
                     Ok(found) => found,
-                    Err(error) => return outbox.send(error).await,
+                    Err(error) => return outbox.send(error.answer).await,
                 };
                 if purpose == Purpose::Asked {
                     outbox.send(answer).await;
@@ -176,7 +176,7 @@ pub(super) async fn pump(mut outflow: Outflow, outbox: &Outbox) -> Option<Rope> 
             Outgoing::Notice(notice) => outbox.offer(notice),
             Outgoing::Message(message) => outbox.send(message).await,
             Outgoing::Answer(text) => answer = Some(text),
-            Outgoing::Cancelled => {}
+            Outgoing::Cancelled | Outgoing::Pause => {}
         }
     }
     answer

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{self, HeaderMap};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -14,7 +14,7 @@ use super::client::why;
 use super::events::EventStream;
 use crate::protocol::json::{self, Json, JsonError};
 use crate::protocol::message::{MessageError, MessageFault};
-use crate::protocol::{Message, RequestId, RpcError};
+use crate::protocol::{Challenge, Message, RequestId, RpcError};
 
 /// How much is read of what a server sends.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,8 @@ pub(super) struct Refusal {
     media: Media,
     /// How long the server wants us to wait.
     pub(super) retry_after: Option<Duration>,
+    /// What it wants in the place of the caller's own credentials.
+    wanted: Vec<HeaderValue>,
     /// The JSON-RPC error in the body, if there is one, with the id it names.
     pub(super) error: Option<(Option<Json>, RpcError)>,
 }
@@ -78,6 +80,10 @@ pub(super) enum Media {
 /// How much of a refusal's body is read, and for how long: it only explains.
 const REFUSAL: usize = 64 << 10;
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
+
+/// How many challenges of a server are passed on, and bytes of each.
+const CHALLENGES: usize = 8;
+const LONGEST_CHALLENGE: usize = 8 << 10;
 
 /// A wait that a server asks for is believed up to this.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
@@ -132,9 +138,17 @@ impl Refusal {
     async fn read(response: Response<Incoming>, media: Media) -> Self {
         let status = response.status();
         let retry_after = retry_after(response.headers());
+        let wanted = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
+        let wanted = wanted.filter(|value| value.len() <= LONGEST_CHALLENGE).take(CHALLENGES).cloned().collect();
         let body = tokio::time::timeout(REFUSAL_TIME, collect(response.into_body(), REFUSAL)).await;
         let error = body.ok().and_then(Result::ok).and_then(error_in);
-        Self { status, media, retry_after, error }
+        Self { status, media, retry_after, wanted, error }
+    }
+
+    /// What the caller is to be told of its credentials, if these were its own (see
+    /// [`Endpoint::send`](super::endpoint::Endpoint::send)).
+    pub(super) fn challenge(&self) -> Option<Challenge> {
+        (!self.wanted.is_empty()).then(|| Challenge { status: self.status, wanted: self.wanted.clone() })
     }
 
     /// Whether the status says that the server cannot make sense of the request.

@@ -38,6 +38,8 @@ pub(super) struct RopeBody {
 pub(super) struct SendError {
     /// What it proves.
     pub(super) taken: Taken,
+    /// Where the server should be, for a person. No secrets.
+    at: String,
     source: hyper_util::client::legacy::Error,
 }
 
@@ -195,7 +197,13 @@ impl SendError {
         } else {
             Taken::Unknown
         };
-        Self { taken, source }
+        Self { taken, at: "the server".to_owned(), source }
+    }
+
+    /// With where the server should be.
+    #[must_use]
+    pub(super) fn at(self, at: String) -> Self {
+        Self { at, ..self }
     }
 
     /// The innermost cause, for a person.
@@ -225,11 +233,11 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
 
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.taken {
-            Taken::Never => "there is no connection to the server",
-            Taken::GivenBack => "the server did not look at the request",
-            Taken::Unknown => "the connection was lost before the answer",
-        })
+        match self.taken {
+            Taken::Never => write!(f, "there is no connection to {}", self.at),
+            Taken::GivenBack => f.write_str("the server did not look at the request"),
+            Taken::Unknown => f.write_str("the connection was lost before the answer"),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::Authority;
 use http::{Method as Verb, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use url::Url;
@@ -107,9 +108,10 @@ impl Endpoint {
     pub(super) async fn send(&self, make: impl Fn() -> Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
         let mut redirects = 0;
         loop {
-            let response = self.client.send(make()).await?;
+            let mut response = self.client.send(make()).await.map_err(|error| error.at(self.shown()))?;
             redirects += 1;
             if redirects > REDIRECTS || !self.moved(&response) {
+                self.sort_challenges(&mut response);
                 return Ok(response);
             }
         }
@@ -118,6 +120,18 @@ impl Endpoint {
     /// Sends a request to wherever it is addressed. No redirect is followed.
     pub(super) async fn send_once(&self, request: Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
         self.client.send(request).await
+    }
+
+    /// A challenge is for the caller where the credentials were the caller's, and for nobody else. A 401 without one is
+    /// wrong, and means the common one.
+    fn sort_challenges(&self, response: &mut Response<Incoming>) {
+        let status = response.status();
+        let headers = response.headers_mut();
+        if !self.forward.contains(&header::AUTHORIZATION) || self.fixed.contains_key(header::AUTHORIZATION) {
+            headers.remove(header::WWW_AUTHENTICATE);
+        } else if status == StatusCode::UNAUTHORIZED && !headers.contains_key(header::WWW_AUTHENTICATE) {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
     }
 
     /// Whether the response says that the server is elsewhere in the same origin.
@@ -135,6 +149,13 @@ impl Endpoint {
         tracing::info!(path = uri.path(), "a server says that it is at another path; that path is used from now on");
         *self.uri.write().unwrap_or_else(PoisonError::into_inner) = uri;
         true
+    }
+
+    /// The address without credentials and query, for a person.
+    fn shown(&self) -> String {
+        let uri = self.uri();
+        let (scheme, host) = (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", Authority::as_str));
+        format!("{scheme}://{host}{}", uri.path())
     }
 
     /// Where the server is, as far as that is known.

@@ -22,7 +22,8 @@ pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
     let status = refusal.status;
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         let text = format!("the server \"{server}\" refused the credentials of the call: {refusal}{said}");
-        return Outcome::Failed(Failure::new(Reason::Unauthorized, text, Retry::No));
+        let challenge = refusal.challenge().map(Box::new);
+        return Outcome::Failed(Failure { challenge, ..Failure::new(Reason::Unauthorized, text, Retry::No) });
     }
     if status == StatusCode::TOO_MANY_REQUESTS {
         let text = format!("the server \"{server}\" takes no more calls for now: {refusal}{said}");

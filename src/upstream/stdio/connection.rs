@@ -125,7 +125,7 @@ impl Connection {
                 seat.cancelled();
                 self.stop(id).await;
             }
-            error = fate.refused() => self.refuse_call(id, error),
+            error = fate.refused() => self.refuse_call(id, error).await,
             back = self.hand_over(Request { id, line }, &mut ticket) => if let Some(sender) = back {
                 return Handed::NotTaken(sender);
             },
@@ -134,14 +134,24 @@ impl Connection {
     }
 
     /// Ends a call whose server needs to ask what its client cannot be asked.
-    fn refuse_call(&self, id: u64, error: RpcError) {
+    async fn refuse_call(&self, id: u64, error: RpcError) {
         match self.0.pending.stop(id) {
             Stopped::NotSent(sender) => sender.done(Outcome::Error(error)),
             Stopped::Over => {}
             Stopped::Running(stopping) => {
                 self.tell_to_stop(id);
-                stopping.end(id, &self.0.pending, Outcome::Error(error));
+                stopping.end(id, &self.0.pending, Outcome::Error(error), self.linger()).await;
             }
+        }
+    }
+
+    /// How long a call that nobody waits for any more may keep its turn.
+    fn linger(&self) -> Duration {
+        let config = &self.0.setup.config;
+        match config.cancel {
+            _ if !config.serial => Duration::ZERO,
+            ForwardCancel::Forward | ForwardCancel::Never => config.cancel_grace,
+            ForwardCancel::Ignored => Duration::MAX,
         }
     }
 
@@ -166,7 +176,7 @@ impl Connection {
             Stopped::Over => {}
             Stopped::Running(stopping) => {
                 self.tell_to_stop(id);
-                stopping.finish(id, &self.0.pending).await;
+                stopping.finish(id, &self.0.pending, self.linger()).await;
             }
         }
     }
@@ -292,6 +302,8 @@ impl Connection {
     }
 
     async fn read_all(self, mut inbound: impl Inbound) {
+        // Whether the call of the line that grows too long was told so before the line's end.
+        let mut is_told = false;
         loop {
             let line = tokio::select! {
                 biased;
@@ -299,7 +311,12 @@ impl Connection {
                 () = self.0.read.cancelled() => break,
             };
             match line {
-                Line::Whole(text) => self.take_in(text),
+                Line::Whole(text) => {
+                    is_told = false;
+                    self.take_in(text);
+                }
+                Line::Growing => is_told = self.0.pending.fail_only(outcome::too_large(self.0.setup.limits.message)),
+                Line::TooLong(Addressee::Unnamed) if is_told => {}
                 Line::TooLong(addressee) => self.too_long(addressee),
                 Line::End => break,
             }

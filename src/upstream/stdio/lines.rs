@@ -33,6 +33,8 @@ enum Told {
     /// Nothing yet.
     Nothing,
     /// That there is one.
+    Growing,
+    /// That it names nobody, or not soon enough.
     Unnamed,
     /// Whose it is.
     Named,
@@ -43,6 +45,9 @@ enum Told {
 pub(crate) enum Line {
     /// A line, without its end.
     Whole(Bytes),
+    /// A line has become too long, and does not yet tell whom it is for. [`Line::TooLong`] follows for the same line if
+    /// it tells after all, or goes on without an end.
+    Growing,
     /// A line that was too long, and whom it was for as far as that can be told.
     TooLong(Addressee),
     /// Nothing more.
@@ -133,8 +138,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
         let addressee = if end.is_some() { scan.addressee() } else { scan.likely_addressee() };
         let named = matches!(addressee, Addressee::Call(_) | Addressee::Us(Some(_)));
+        let is_endless = *skipped / SEARCHED > self.limit;
+        if matches!(told, Told::Nothing) && !named && end.is_none() && !is_endless {
+            *told = Told::Growing;
+            return Step::Line(Line::Growing);
+        }
         let tell = match told {
-            Told::Nothing => named || end.is_some() || *skipped / SEARCHED > self.limit,
+            Told::Nothing | Told::Growing => named || end.is_some() || is_endless,
             // The id has come after all.
             Told::Unnamed => named,
             Told::Named => false,
@@ -158,7 +168,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let rest = std::mem::take(&mut self.buffer).freeze();
         match state {
             State::Keeping if !rest.is_empty() => Line::Whole(rest),
-            State::Skipping { scan, told: Told::Nothing, .. } => Line::TooLong(scan.addressee()),
+            State::Skipping { scan, told: Told::Nothing | Told::Growing, .. } => Line::TooLong(scan.addressee()),
             State::Keeping | State::Skipping { .. } | State::Over => Line::End,
         }
     }
@@ -231,7 +241,9 @@ mod tests {
         );
         let expected = [whole("{\"id\":1}"), too_long("2"), too_long("3"), whole("{}")];
         for chunk in [1, 10, 64, 10_000] {
-            assert_eq!(all(text.as_bytes(), chunk, 100).await, expected, "{chunk}");
+            let seen = all(text.as_bytes(), chunk, 100).await;
+            let seen: Vec<_> = seen.into_iter().filter(|line| *line != Line::Growing).collect();
+            assert_eq!(seen, expected, "{chunk}");
         }
     }
 
@@ -240,6 +252,7 @@ mod tests {
         let text = format!("{}\n{}\n", "x".repeat(100), "y".repeat(101));
         for chunk in [1, 100, 101, 1000] {
             let seen = all(text.as_bytes(), chunk, 100).await;
+            let seen: Vec<_> = seen.into_iter().filter(|line| *line != Line::Growing).collect();
             assert_eq!(seen, [whole(&"x".repeat(100)), Line::TooLong(Addressee::Nobody)], "{chunk}");
         }
     }
@@ -247,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn the_id_behind_a_huge_result_is_found_even_after_the_line_was_told() {
         let text = format!("{{\"result\":\"{}\",\"jsonrpc\":\"2.0\",\"id\":2}}\n{{}}\n", "x".repeat(5000));
-        let expected = [Line::TooLong(Addressee::Unnamed), too_long("2"), whole("{}")];
+        let expected = [Line::Growing, Line::TooLong(Addressee::Unnamed), too_long("2"), whole("{}")];
         assert_eq!(all(text.as_bytes(), 64, 100).await, expected);
     }
 
@@ -256,6 +269,7 @@ mod tests {
         let mut text = br#"{"jsonrpc":"2.0","result":""#.to_vec();
         text.resize(10_000, b'x');
         let mut lines = Lines::new(Chunks(&text, 10), 100);
+        assert_eq!(lines.next().await, Line::Growing);
         assert_eq!(lines.next().await, Line::TooLong(Addressee::Unnamed));
         assert_eq!(lines.next().await, Line::End);
         assert!(lines.buffer.capacity() <= 2 * CHUNK);

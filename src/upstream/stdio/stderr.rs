@@ -30,6 +30,7 @@ pub(super) async fn drain<R: AsyncRead + Unpin>(reader: R, server: Arc<str>, tai
     loop {
         let line = match lines.next().await {
             Line::Whole(line) => shown(&line),
+            Line::Growing => continue,
             Line::TooLong(_) => "(a line that is too long to be shown)".to_owned(),
             Line::End => break,
         };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tokio::sync::Semaphore;
 
@@ -20,7 +20,7 @@ use self::events::{Beginning, EventId};
 use self::pump::{PostStream, Reach};
 use self::session::HttpSession;
 use self::sessions::Sessions;
-use super::{Calls, Opened, Outflow, Revision, SameId, Seed, Taken};
+use super::{Calls, NotOpened, Opened, Outflow, Revision, SameId, Seed, Taken};
 use crate::config::{Limits, Listen};
 use crate::front::body::Body;
 use crate::front::media::{self, Accepts};
@@ -207,7 +207,15 @@ impl Legacy {
         };
         let Opened { session, own, answer } = match super::open(seed, id, params, credentials).await {
             Ok(opened) => opened,
-            Err(error) => return Ok(whole(sender.accepts, error)),
+            Err(NotOpened { answer, challenge: None }) => return Ok(whole(sender.accepts, answer)),
+            Err(NotOpened { answer, challenge: Some(challenge) }) => {
+                let mut response = json(answer);
+                *response.status_mut() = challenge.status;
+                for wanted in challenge.wanted {
+                    response.headers_mut().append(WWW_AUTHENTICATE, wanted);
+                }
+                return Ok(response);
+            }
         };
         let session = self.sessions.insert(sender.server, session);
         let mut response = whole(sender.accepts, answer);
@@ -268,7 +276,11 @@ impl Legacy {
         let channel = session.open_stream();
         let mut reader = reader(channel.read())?;
         let takes_events = sender.accepts.takes_events();
-        let reach = if takes_events { Reach::Stream } else { Reach::Answer };
+        let reach = match (takes_events, session.session.revision().is_primed()) {
+            (false, _) => Reach::Answer,
+            (true, false) => Reach::Stream,
+            (true, true) => Reach::Resumable,
+        };
         let stream = PostStream::new(Arc::clone(&channel), session.enter(), outflows.len());
         self.jobs.spawn("legacy call", pump::calls(outflows, stream, reach));
         if !takes_events {
