@@ -149,7 +149,7 @@ impl Line {
             Event::Notification(said) => {
                 (said.params.as_ref().map_or(0, Json::len), said.method == "notifications/message")
             }
-            Event::Progress(_) => (0, true),
+            Event::Progress(_) | Event::Paused => (0, true),
             Event::Ask(_) | Event::Attached(_) | Event::Done(_) => (0, false),
         };
         let places = if is_chatter { WAITING_EVENTS - RESERVED } else { WAITING_EVENTS };

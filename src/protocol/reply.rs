@@ -30,6 +30,9 @@ pub enum Event {
     Notification(Notification),
     /// The upstream session of a legacy client is open: the server's result of `initialize`, word for word.
     Attached(Json),
+    /// The server ended the stream of the call for now, and goes on when it is asked again (2025-11-25, sending messages).
+    /// May be dropped.
+    Paused,
     /// The end. Nothing comes after it.
     Done(Outcome),
 }

@@ -60,7 +60,7 @@ impl Attendance {
                 Questions::RoundTrip | Questions::First { .. } => {
                     desk.gather();
                     // The caller is asked first.
-                    held.promote_at = None;
+                    desk.promote_at = held.promote_at.take().or(desk.promote_at);
                     Seat::Held(held)
                 }
                 Questions::Promote | Questions::PassOn | Questions::Refuse => self.promote(held).await,

@@ -30,6 +30,8 @@ pub(super) struct Desk {
     pub(super) write_at: Option<Instant>,
     /// When what was asked so far is put to the caller; `None` while nothing is gathered.
     pub(super) gather_until: Option<Instant>,
+    /// When the caller was to get a handle before it was to be asked.
+    pub(super) promote_at: Option<Instant>,
     /// Where retries come in, once the run was parked.
     pub(super) counter: Option<Counter>,
     /// How long a question may be open.
@@ -76,6 +78,7 @@ impl Desk {
             writes: VecDeque::new(),
             write_at: None,
             gather_until: None,
+            promote_at: None,
             counter: None,
             limit,
             is_parked: false,

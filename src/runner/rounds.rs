@@ -22,9 +22,10 @@ impl Attendance {
     pub(super) fn put_to_caller(&mut self, held: Held) -> Seat {
         let shared = &self.run.shared;
         let (Some(desk), Some(subject)) = (&mut self.desk, &self.subject) else { return Seat::Held(held) };
+        let not_asked = Held { promote_at: desk.promote_at.take(), ..held };
         let questions = desk.board.questions();
         if questions.is_empty() {
-            return Seat::Held(held);
+            return Seat::Held(not_asked);
         }
         let Some(counter) = desk.counter.take().or_else(|| shared.parked.open()) else {
             for question in questions {
@@ -32,7 +33,7 @@ impl Attendance {
                     refuse(ask, "too many calls wait for answers in Raincheck; try again later");
                 }
             }
-            return Seat::Held(held);
+            return Seat::Held(not_asked);
         };
         let counter = desk.counter.insert(counter);
         counter.round = counter.round.saturating_add(1);
@@ -44,7 +45,7 @@ impl Attendance {
         let mut result = ObjectWriter::new();
         result.string("resultType", "input_required").rope("inputRequests", view::input_requests(&questions));
         result.string("requestState", &state);
-        held.done(Outcome::Shaped(result.finish()));
+        not_asked.done(Outcome::Shaped(result.finish()));
         Seat::Parked(Parked { until: Instant::now() + patience, ended: None })
     }
 
@@ -85,6 +86,7 @@ impl Attendance {
             }
             Seat::Held(mut held) => {
                 answer(desk, responses);
+                held.joined.retain(|joined| !joined.is_cancelled());
                 if held.joined.len() < MOST_JOINED {
                     held.joined.push(sender);
                 } else {

@@ -122,7 +122,12 @@ impl Seat {
             (Self::Task(owned), Event::Progress(progress)) => owned.live.progressed(progress, now),
             (
                 Self::Task(_),
-                Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Done(_),
+                Event::Log(_)
+                | Event::Ask(_)
+                | Event::Notification(_)
+                | Event::Attached(_)
+                | Event::Paused
+                | Event::Done(_),
             )
             | (Self::Parked(_), _) => {}
         }
@@ -141,7 +146,7 @@ impl Seat {
     pub(super) async fn end(self, outcome: Outcome) {
         match self {
             Self::Held(held) => held.done(passed_on(outcome)),
-            Self::Task(owned) => owned.settler.settle(ending(outcome)).await,
+            Self::Task(owned) => Box::pin(owned.settler.settle(ending(outcome))).await,
             Self::Parked(_) => {}
         }
     }

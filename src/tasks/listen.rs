@@ -123,7 +123,9 @@ impl Listening {
                 Next::Ending => return sender.done(ended()),
                 Next::Server(Some(Event::Done(outcome))) => return sender.done(outcome),
                 Next::Server(Some(event @ Event::Notification(_))) => sender.event(event),
-                Next::Server(Some(Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Attached(_))) => {}
+                Next::Server(Some(
+                    Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Attached(_) | Event::Paused,
+                )) => {}
                 Next::Server(None) => self.server = None,
                 Next::Changed(watch) => self.due.push_back(watch),
                 Next::Room => self.send_one(&sender).await,
@@ -166,7 +168,12 @@ impl Listening {
                 None => return Ok(None),
                 // Nothing comes before the acknowledgement.
                 Some(
-                    Event::Notification(_) | Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Attached(_),
+                    Event::Notification(_)
+                    | Event::Progress(_)
+                    | Event::Log(_)
+                    | Event::Ask(_)
+                    | Event::Attached(_)
+                    | Event::Paused,
                 ) => {}
             }
         }

@@ -1,10 +1,10 @@
 //! What goes to a legacy server beside plain calls: the sessions of legacy clients and their notifications, and
 //! subscriptions of modern clients.
 
-use super::listening::{self, Hub};
+use super::listening;
 use super::questions::Client;
 use super::sessions::{Attached, Connect, Hearer, Opening, Session, Sessions, Speak};
-use super::{outcome, wire};
+use super::{Setup, outcome, wire};
 use crate::protocol::{Call, Failure, Json, Method, Outcome, ReplySender};
 
 /// What became of a call.
@@ -19,14 +19,14 @@ pub(super) enum Seen {
 }
 
 /// Sees a call through if it is no plain one.
-pub(super) async fn see_to<C>(sessions: &Sessions<C>, hub: &Hub, server: &str, call: Call, sender: ReplySender) -> Seen
+pub(super) async fn see_to<C>(sessions: &Sessions<C>, setup: &Setup, call: Call, sender: ReplySender) -> Seen
 where
     C: Connect,
     C::Session: Speak,
 {
     match &call.method {
-        Method::Attach => keep(sessions, server, call, sender).await,
-        Method::Listen => listening::listen(sessions, hub, call, sender).await,
+        Method::Attach => keep(sessions, setup, call, sender).await,
+        Method::Listen => listening::listen(sessions, &setup.shared.hub, call, sender).await,
         Method::Notify(_) => {
             notify(sessions, &call, sender).await;
             Seen::Through
@@ -37,7 +37,7 @@ where
 
 /// Opens the session of a legacy client and keeps it while somebody holds the reply. The client is told of the
 /// opening in the course of the handshake, so that nothing the server says can come before.
-async fn keep<C: Connect>(sessions: &Sessions<C>, server: &str, call: Call, mut sender: ReplySender) -> Seen {
+async fn keep<C: Connect>(sessions: &Sessions<C>, setup: &Setup, call: Call, mut sender: ReplySender) -> Seen {
     let client = Client::new(sender.events(), call.caller.abilities.clone());
     let attached = Attached { params: call.params.raw().clone(), client: client.clone() };
     let opening = Opening { caller: call.caller.clone(), hearer: Hearer::Client(attached) };
@@ -49,13 +49,20 @@ async fn keep<C: Connect>(sessions: &Sessions<C>, server: &str, call: Call, mut 
         Ok(opened) => opened,
         Err(failure) => return Seen::NotOpened(call, sender, failure),
     };
+    let left = async {
+        match (session.modern(), setup.last_seen.get()) {
+            (Some(connection), Some(info)) => setup.shared.guests.host(connection, &info, &call, &sender).await,
+            _ => sender.cancelled().await,
+        }
+    };
     let lost = tokio::select! {
         () = session.over() => true,
-        () = sender.cancelled() => false,
+        () = left => false,
     };
     client.detach();
     if lost {
-        tracing::debug!(server, "the session of a legacy client was lost");
+        let server = &setup.config.name;
+        tracing::debug!(%server, "the session of a legacy client was lost");
         sender.done(Outcome::Failed(outcome::session_lost(server)));
     }
     Seen::Through
@@ -69,7 +76,7 @@ where
 {
     match sessions.get_for(call).await {
         Ok(session) => {
-            if let Some(note) = wire::notification(call) {
+            if let Some(note) = wire::notification(call).filter(|_| session.modern().is_none()) {
                 session.notify(note).await;
             }
             sender.done(Outcome::Result(Json::empty_object()));

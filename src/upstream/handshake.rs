@@ -16,7 +16,7 @@ use crate::protocol::{Abilities, Json, JsonError, MODERN, Outcome, QuestionKind,
 pub(super) const OFFERED: &str = "2025-11-25";
 
 /// The revisions of `initialize` that we speak.
-const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+pub(super) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// What a server says of itself.
 #[derive(Clone, Debug)]

@@ -43,6 +43,12 @@ where
 
 impl Peer<'_> {
     fn notification(&self, method: String, params: Option<Json>) {
+        if self.era == ServerEra::Modern
+            && let Some(params) = &params
+            && self.pending.subscribed(&method, params)
+        {
+            return;
+        }
         match (method.as_str(), &params) {
             ("notifications/progress", Some(params)) => self.pending.progress(params),
             ("notifications/cancelled", Some(params)) => self.floor.withdraw(params),

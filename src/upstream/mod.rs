@@ -2,6 +2,7 @@
 
 mod beside;
 mod drive;
+mod guests;
 mod handshake;
 mod http;
 mod incoming;
@@ -12,6 +13,7 @@ mod pending;
 mod questions;
 mod sessions;
 mod stdio;
+mod subscription;
 mod wire;
 
 use std::convert::Infallible;
@@ -24,8 +26,9 @@ use tower_service::Service;
 
 use crate::config::{Limits, ServerConfig, Transport};
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, Method, Outcome, Reply};
+use crate::protocol::{Call, Caller, Method, Outcome, Reply, TaskSupport};
 
+use self::guests::Guests;
 use self::handshake::LastSeen;
 use self::http::HttpUpstream;
 use self::listening::Hub;
@@ -71,6 +74,8 @@ struct Shared {
     askers: Askers,
     /// Those who listen.
     hub: Hub,
+    /// The legacy clients in front of a modern server.
+    guests: Guests,
 }
 
 /// How long `server/discover` waits for a server that was never seen.
@@ -117,7 +122,9 @@ impl Upstream {
         }
     }
 
-    fn send(&self, call: Call) -> Reply {
+    fn send(&self, mut call: Call) -> Reply {
+        // From here on it says what is wanted of the server on this request, which is decided on the way to it.
+        call.caller.tasks = TaskSupport::Undeclared;
         if call.method == Method::Discover {
             return self.discover(call.caller);
         }

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::outcome;
-use crate::protocol::{Event, Failure, Json, Outcome, Progress, Reason, ReplySender, Retry};
+use super::{outcome, subscription};
+use crate::protocol::{Event, Failure, Json, Notification, Outcome, Progress, Reason, ReplySender, Retry};
 
 /// The waiting calls of one connection.
 #[derive(Debug)]
@@ -175,6 +176,17 @@ impl Pending {
         true
     }
 
+    /// Takes a notification of a modern server in that belongs to a subscription, and whether it does (2026-07-28,
+    /// subscriptions).
+    pub(super) fn subscribed(&self, method: &str, params: &Json) -> bool {
+        let Some((subscription, params)) = subscription::unwrap(params) else { return false };
+        let Named::Call(id) = read_id(Some(&subscription)) else { return false };
+        if let Some(Entry::Sent(waiter)) = self.table().entries.get(&id) {
+            waiter.sender.event(Event::Notification(Notification { method: method.to_owned(), params: Some(params) }));
+        }
+        true
+    }
+
     /// The call whose answer cannot be told, since its id could not be read: the only one that waits, or the
     /// oldest. Later answers for it are dropped.
     pub(super) fn fail_oldest(&self, failure: Failure) {
@@ -277,24 +289,33 @@ impl Ticket {
 }
 
 impl Stopping {
-    /// Ends the call without waiting for its answer.
-    pub(super) fn end(self, id: u64, pending: &Pending, outcome: Outcome) {
-        self.sender.done(outcome);
-        pending.abandon(id);
-    }
-
-    /// Waits for the answer of a call that was asked to stop, or until nobody waits for it.
-    pub(super) async fn finish(mut self, id: u64, pending: &Pending) {
+    /// Waits for the answer of a call that was asked to stop, or until nobody waits for it; then for as long as `linger`
+    /// says, for the sake of what must not begin before the server is done with it.
+    pub(super) async fn finish(mut self, id: u64, pending: &Pending, linger: Duration) {
         let answered = tokio::select! {
             biased;
             answer = &mut self.answer => answer.ok(),
             () = self.sender.abandoned() => None,
         };
-        match answered {
-            Some(outcome) => self.sender.done(outcome),
+        if let Some(outcome) = answered {
+            self.sender.done(outcome);
+        } else {
             // Without an answer the sender's end makes the outcome unknown, if anybody still listens.
-            None => pending.abandon(id),
+            drop(self.sender);
+            forget(self.answer, id, pending, linger).await;
         }
+    }
+
+    /// Ends the call without its answer, which is waited for as [`Stopping::finish`] does.
+    pub(super) async fn end(self, id: u64, pending: &Pending, outcome: Outcome, linger: Duration) {
+        self.sender.done(outcome);
+        forget(self.answer, id, pending, linger).await;
+    }
+}
+
+async fn forget(answer: oneshot::Receiver<Outcome>, id: u64, pending: &Pending, linger: Duration) {
+    if linger.is_zero() || tokio::time::timeout(linger, answer).await.is_err() {
+        pending.abandon(id);
     }
 }
 

@@ -77,7 +77,7 @@ async fn an_answer_without_id_is_not_given_to_a_call_while_an_abandoned_one_is_o
     let (id, reply) = sent(&pending);
     let Stopped::Running(stopping) = pending.stop(id) else { panic!() };
     drop(reply);
-    stopping.finish(id, &pending).await;
+    stopping.finish(id, &pending, Duration::ZERO).await;
     let (_, next) = sent(&pending);
     pending.answer(Some(&json("0")), outcome("\"secret of the first\""));
     assert_eq!(show(next).await, "OutcomeUnknown");
@@ -150,7 +150,7 @@ async fn a_stopped_call_is_never_sent_if_it_was_not_and_may_still_be_answered_if
     let (id, reply) = sent(&pending);
     let Stopped::Running(stopping) = pending.stop(id) else { panic!() };
     pending.answer(Some(&json(&id.to_string())), outcome("\"late\""));
-    stopping.finish(id, &pending).await;
+    stopping.finish(id, &pending, Duration::ZERO).await;
     assert_eq!(show(reply).await, "\"late\"");
     assert!(matches!(pending.stop(id), Stopped::Over));
 }

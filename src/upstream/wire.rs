@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::protocol::message::{self, RequestId};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Json, MODERN, Method, Params, Rope, meta_key};
+use crate::protocol::{Call, Caller, Json, MODERN, Method, Params, Rope, TASKS_EXTENSION, TaskSupport, meta_key};
 
 /// Which kind of revision a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +25,33 @@ const OWN_META: [&str; 6] = [
     meta_key::RELATED_TASK,
 ];
 
+/// How long a task that we have a 2025-11-25 server make is to be kept: longer than most runs, since a server may
+/// count from the creation.
+const TASK_TTL_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// What is said beside the caller's own parameters.
+#[derive(Debug, Default)]
+struct Says<'a> {
+    /// Who asks, for a modern server.
+    caller: Option<&'a Caller>,
+    /// The progress token.
+    token: Option<u64>,
+    /// That the call is to be a task of 2025-11-25.
+    as_task: bool,
+}
+
 /// The request that asks a server for what `call` wants, under our own `id`.
 ///
 /// The id is the progress token too. Progress is always asked for on `tools/call`, since a call may
 /// become a task; on other methods only where the caller asks for it.
+///
+/// `caller.tasks` is not what the client declared but what is wanted on this request (see [`super::drive`]): a tool
+/// call that is a task of 2025-11-25, or one whose answer may be a task of 2026-07-28.
 pub(super) fn request(call: &Call, era: ServerEra, id: u64) -> Rope {
     let wants_progress = call.method == Method::CallTool || call.caller.progress_token.is_some();
-    let params = params(&call.params, era, wants_progress.then_some(id));
+    let as_task = era == ServerEra::Legacy && call.method == Method::CallTool && wants_tasks(&call.caller);
+    let says = Says { caller: Some(&call.caller), token: wants_progress.then_some(id), as_task };
+    let params = params(&call.params, era, &says);
     message::request(&RequestId::from_number(id), call.method.name(), params)
 }
 
@@ -40,7 +60,7 @@ pub(super) fn request(call: &Call, era: ServerEra, id: u64) -> Rope {
 pub(super) fn notification(call: &Call) -> Option<Rope> {
     match call.method.name() {
         "notifications/initialized" | "notifications/cancelled" => None,
-        name => Some(message::notification(name, params(&call.params, ServerEra::Legacy, None))),
+        name => Some(message::notification(name, params(&call.params, ServerEra::Legacy, &Says::default()))),
     }
 }
 
@@ -50,7 +70,7 @@ pub(super) fn own_request(method: &str, era: ServerEra, id: u64) -> Rope {
         ServerEra::Legacy => None,
         ServerEra::Modern => {
             let mut meta = ObjectWriter::new();
-            modern_meta(&mut meta);
+            modern_meta(&mut meta, None);
             let mut params = ObjectWriter::new();
             params.rope("_meta", meta.finish());
             Some(params.finish())
@@ -72,7 +92,7 @@ pub(super) fn client_info() -> Json {
 }
 
 /// The parameters for the server; `None` if nothing is left of them.
-fn params(params: &Params, era: ServerEra, token: Option<u64>) -> Option<Rope> {
+fn params(params: &Params, era: ServerEra, says: &Says<'_>) -> Option<Rope> {
     let mut writer = ObjectWriter::new();
     let mut any = false;
     // The text was read as an object without repeated names when the call came in.
@@ -82,7 +102,11 @@ fn params(params: &Params, era: ServerEra, token: Option<u64>) -> Option<Rope> {
             any = true;
         }
     }
-    if let Some(meta) = meta(params, era, token) {
+    if says.as_task {
+        writer.raw("task", &Json::from_value(&serde_json::json!({ "ttl": TASK_TTL_MS })));
+        any = true;
+    }
+    if let Some(meta) = meta(params, era, says) {
         writer.rope("_meta", meta);
         any = true;
     }
@@ -99,32 +123,49 @@ fn passes(name: &str, era: ServerEra) -> bool {
     }
 }
 
-fn meta(params: &Params, era: ServerEra, token: Option<u64>) -> Option<Rope> {
+fn meta(params: &Params, era: ServerEra, says: &Says<'_>) -> Option<Rope> {
     let mut writer = ObjectWriter::new();
     let mut any = era == ServerEra::Modern;
     if let Some(meta) = params.meta()
         && let Ok(members) = meta.members()
     {
-        for (name, raw) in members.iter().filter(|(name, _)| !OWN_META.contains(name)) {
+        let passes =
+            |name: &str| !OWN_META.contains(&name) || (era == ServerEra::Modern && name == meta_key::LOG_LEVEL);
+        for (name, raw) in members.iter().filter(|(name, _)| passes(name)) {
             writer.raw(name, &Json::of(meta.bytes(), raw));
             any = true;
         }
     }
     if era == ServerEra::Modern {
-        modern_meta(&mut writer);
+        modern_meta(&mut writer, says.caller);
     }
-    if let Some(token) = token {
+    if let Some(token) = says.token {
         writer.raw(meta_key::PROGRESS_TOKEN, RequestId::from_number(token).token());
         any = true;
     }
     any.then(|| writer.finish())
 }
 
-fn modern_meta(writer: &mut ObjectWriter) {
+/// What every modern request must say. A server hears what the caller can be asked, and of our own abilities nothing
+/// but the Tasks extension, on the requests for which it is wanted.
+fn modern_meta(writer: &mut ObjectWriter, caller: Option<&Caller>) {
+    let mut capabilities = ObjectWriter::new();
+    if let Some(caller) = caller {
+        for (kind, settings) in caller.abilities.questions() {
+            capabilities.raw(kind.capability(), &settings);
+        }
+        if wants_tasks(caller) {
+            capabilities.raw("extensions", &Json::from_value(&serde_json::json!({ TASKS_EXTENSION: {} })));
+        }
+    }
     writer
         .string(meta_key::PROTOCOL_VERSION, MODERN)
         .raw(meta_key::CLIENT_INFO, &client_info())
-        .rope(meta_key::CLIENT_CAPABILITIES, Rope::from(Bytes::from_static(b"{}")));
+        .rope(meta_key::CLIENT_CAPABILITIES, capabilities.finish());
+}
+
+fn wants_tasks(caller: &Caller) -> bool {
+    caller.tasks == TaskSupport::Declared
 }
 
 /// `message` as one line: its pieces without anything that a line reader takes for an end, and one
@@ -179,7 +220,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::protocol::{Caller, Credentials, Principal};
+    use crate::protocol::{Credentials, Principal};
 
     fn call(method: &str, params: &str) -> Call {
         let method = Method::of(method);
@@ -228,6 +269,34 @@ mod tests {
             }},
         });
         assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn a_task_is_asked_for_in_the_words_of_the_servers_era_and_only_where_it_is_wanted() {
+        let text_of = |method: &str, era, wanted| {
+            let mut call = call(
+                method,
+                r#"{"name":"t","taskId":"x","task":{"ttl":1},"_meta":{"io.modelcontextprotocol/logLevel":"info",
+                   "io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{"tools":{}},"tasks":{},
+                   "extensions":{"io.modelcontextprotocol/tasks":{},"a/b":{}}}}}"#,
+            );
+            call.caller.tasks = wanted;
+            let sent: serde_json::Value = serde_json::from_str(&text(request(&call, era, 1))).unwrap();
+            sent["params"].clone()
+        };
+        let old = text_of("tools/call", ServerEra::Legacy, TaskSupport::Declared);
+        assert_eq!(old["task"], serde_json::json!({ "ttl": 86_400_000 }));
+        assert_eq!(old["_meta"], serde_json::json!({ "progressToken": 1 }));
+        for (method, wanted) in [("tools/call", TaskSupport::Undeclared), ("tasks/get", TaskSupport::Declared)] {
+            assert_eq!(text_of(method, ServerEra::Legacy, wanted)["task"], serde_json::Value::Null);
+        }
+        let key = "io.modelcontextprotocol/clientCapabilities";
+        let plain = text_of("tools/call", ServerEra::Modern, TaskSupport::Undeclared);
+        assert_eq!(plain["_meta"][key], serde_json::json!({ "roots": {}, "sampling": { "tools": {} } }));
+        assert_eq!(plain["_meta"]["io.modelcontextprotocol/logLevel"], "info");
+        let modern = text_of("tasks/get", ServerEra::Modern, TaskSupport::Declared);
+        assert_eq!(modern["_meta"][key]["extensions"], serde_json::json!({ "io.modelcontextprotocol/tasks": {} }));
+        assert_eq!((&plain["task"], &modern["task"]), (&().into(), &().into()));
     }
 
     #[test]

@@ -309,6 +309,31 @@ async fn with_ask_first_a_call_that_does_not_ask_in_time_becomes_a_task_and_asks
 }
 
 #[tokio::test]
+async fn with_ask_first_a_question_that_is_withdrawn_does_not_keep_the_call_from_becoming_a_task() {
+    let mut proxy = Proxy::new(ToolPolicy { after: Duration::from_millis(150), ..first(Mode::Auto) });
+    let reply = proxy.send(call("tools/call", export())).await;
+    let (_, _server) = {
+        let (sent, server) = proxy.next_sent().await;
+        drop(ask(&server, "who?"));
+        (sent, server)
+    };
+    let created = shown(timeout(PATIENCE, reply.outcome()).await.expect("the call is held for ever"));
+    assert_eq!((&created["resultType"], &created["status"]), (&json!("task"), &json!("working")));
+}
+
+#[tokio::test]
+async fn a_parked_run_that_has_ended_gives_its_slot_back() {
+    let mut proxy = Proxy::bounded(policy(Mode::Sync), Bounds { running: 1, waiting: 1 });
+    let (round, server, asking) = asked(&mut proxy, call("tools/call", export())).await;
+    let _queued = proxy.send(call("tools/call", export())).await;
+    drop(asking);
+    server.done(Outcome::Result(text(r#"{"content":[],"first":true}"#)));
+    let (_, _second) = proxy.next_sent().await;
+    let retry = call("tools/call", retry_of(export(), &round, &json!({ "input-1": {} })));
+    assert_eq!(proxy.value(retry).await["first"], true);
+}
+
+#[tokio::test]
 async fn with_ask_first_partial_answers_keep_the_call_in_rounds() {
     let mut proxy = Proxy::new(first(Mode::Task));
     let reply = proxy.send(call("tools/call", export())).await;

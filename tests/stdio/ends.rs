@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::host::Machine;
+use crate::host::{Machine, modern_with};
 
 #[tokio::test]
 async fn what_was_asked_before_the_end_of_the_input_is_answered() {
@@ -22,7 +22,8 @@ async fn what_was_asked_before_the_end_of_the_input_is_answered() {
 async fn a_host_that_reads_no_more_ends_it_even_if_nothing_is_to_be_written() {
     let machine = Machine::new();
     let mut client = machine.start(&[]);
-    client.call("hold", json!({})).await;
+    // Without Tasks nothing comes before the end of the call.
+    client.ask("tools/call", modern_with(json!({ "name": "hold", "arguments": {} }), json!({}))).await;
     machine.noted("hold", 1).await;
     client.end_output();
     assert_eq!(client.ended().await.code(), Some(0));

@@ -122,7 +122,8 @@ async fn everything_may_be_written_at_once() {
         json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "echo", "arguments": { "n": 2 } } }),
         json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": { "name": "echo", "arguments": { "n": 3 } } }),
     ] {
-        lines += &format!("{message}\n");
+        lines.push_str(&message.to_string());
+        lines.push('\n');
     }
     client.raw(lines.as_bytes()).await;
     let answers = client.close().await;

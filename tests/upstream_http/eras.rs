@@ -202,7 +202,7 @@ async fn a_handshake_that_fails_took_nothing() {
 
 #[tokio::test]
 async fn every_legacy_revision_and_both_kinds_of_answer_make_a_session() {
-    for version in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let server = Server::start(move |seen, mut wire| async move {
             match (seen.verb.as_str(), seen.method()) {
                 ("POST", "initialize") => {

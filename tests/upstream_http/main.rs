@@ -7,6 +7,8 @@ mod client;
 mod eras;
 #[path = "../support/http_server.rs"]
 mod http_server;
+mod modern;
+mod old_tasks;
 mod sessions;
 mod sse;
 mod stopping;

@@ -139,7 +139,7 @@ async fn without_room_for_another_process_calls_run_beside_each_other() {
 }
 
 #[tokio::test]
-async fn with_serial_the_next_call_is_sent_when_the_last_one_has_ended() {
+async fn with_serial_the_next_call_is_sent_when_the_server_is_done_with_the_last_one() {
     let bench = Bench::with("plain", Limits::default(), |config| config.serial = true);
     let held = bench.call("hold", json!({}));
     bench.noted("hold", 1).await;
@@ -148,12 +148,28 @@ async fn with_serial_the_next_call_is_sent_when_the_last_one_has_ended() {
     // Whoever waits may leave.
     list.cancel();
     assert_eq!(failure(list).await.reason, Reason::NotStarted);
-    assert_eq!(bench.ledger("echo"), 0);
-    held.cancel();
-    bench.noted("cancelled", 1).await;
-    assert_eq!(bench.ledger("echo"), 0);
     drop(held);
+    bench.noted("cancelled", 1).await;
+    // What needs no turn gets through, so it is not the way that is blocked.
+    let said = json!({ "jsonrpc": "2.0", "method": "notifications/x" });
+    assert_eq!(result(bench.send("ann", Method::Notify("test/release".to_owned()), said)).await, json!({}));
     result(next).await;
+    let text = std::fs::read_to_string(bench.dir.path().join("ledger")).unwrap();
+    assert_eq!(text.lines().collect::<Vec<_>>(), ["start", "hold", "cancelled", "released", "echo"]);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn with_serial_a_server_that_does_not_answer_a_cancel_is_waited_for_no_longer_than_cancel_grace() {
+    let bench = Bench::with("plain", Limits::default(), |config| {
+        (config.serial, config.cancel_grace) = (true, Duration::from_millis(50));
+    });
+    drop(bench.call("hold", json!({})));
+    result(bench.call("echo", json!({}))).await;
+    let held = bench.call("hold", json!({}));
+    bench.noted("hold", 1).await;
+    drop(held);
+    result(bench.call("echo", json!({}))).await;
     bench.upstream.close().await;
 }
 
@@ -167,5 +183,25 @@ async fn a_server_that_asks_at_its_start_when_nothing_runs_is_told_so() {
     let answers: Vec<_> = told["told"].as_array().unwrap().iter().filter(|told| told["id"] == "start").collect();
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0]["error"]["code"], -32603);
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
+async fn clients_see_the_tools_for_what_they_declared_and_a_form_client_is_never_sent_to_a_url() {
+    let bench = Bench::new("plain");
+    let list = |abilities: Value| {
+        let reply = bench.ask_as(modern(&abilities), Method::ListTools, json!({}));
+        async { result(reply).await["tools"].as_array().unwrap().len() }
+    };
+    let both = json!({ "elicitation": { "form": {}, "url": {} } });
+    assert_eq!((list(json!({ "elicitation": {} })).await, list(json!({})).await, list(both.clone()).await), (2, 1, 2));
+    let by_url = json!({
+        "jsonrpc": "2.0", "id": 3, "method": "elicitation/create", "params": { "mode": "url", "url": "https://x/" },
+    });
+    let told = result(bench.asking(&modern(&json!({ "elicitation": {} })), &by_url)).await;
+    assert_eq!(told["answer"]["error"]["code"], -32602);
+    let mut reply = bench.asking(&modern(&both), &by_url);
+    asked(&mut reply).await.answer(Answer::Result(raw(r#"{"action":"accept"}"#)));
+    assert_eq!(result(reply).await["answer"]["result"]["action"], "accept");
     bench.upstream.close().await;
 }

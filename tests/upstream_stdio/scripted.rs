@@ -174,6 +174,18 @@ impl Server {
                 &json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} }, "resultType": "complete" }),
             ),
             "server/discover" if self.script.has("silent-to-discover") => {}
+            "test/release" => {
+                note("released");
+                for (id, arguments) in std::mem::take(&mut self.held) {
+                    self.answer(&id, &arguments);
+                }
+            }
+            "tools/list" => {
+                let extra = self.opening["capabilities"]["elicitation"].is_object();
+                let names = ["plain", "asking"].into_iter().take(if extra { 2 } else { 1 });
+                let tools: Vec<_> = names.map(|name| json!({ "name": name })).collect();
+                self.answer(&id, &json!({ "tools": tools }));
+            }
             "test/say" => {
                 let mut said = message["params"].clone();
                 said["params"].as_object_mut().unwrap().remove("_meta");

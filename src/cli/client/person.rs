@@ -276,7 +276,7 @@ mod tests {
     fn only_somebody_who_is_there_can_answer_and_only_elicitations() {
         let form = asked(json!({}));
         let sampling = Asked { method: "sampling/createMessage".to_owned(), ..form.clone() };
-        assert!(Person::Here.can_answer(&[form.clone()]));
+        assert!(Person::Here.can_answer(std::slice::from_ref(&form)));
         assert!(!Person::Here.can_answer(&[form.clone(), sampling]));
         assert!(!Person::Away.can_answer(&[form]));
     }

@@ -47,6 +47,8 @@ pub(in crate::front) enum Outgoing {
     Notice(Rope),
     /// A question of the server, or word that it is not wanted any more. The client has to get it.
     Message(Rope),
+    /// The server has ended its stream for now: a client that can come back is to do so.
+    Pause,
     /// The answer to the request. Nothing comes after it.
     Answer(Rope),
     /// The client cancelled the request: nothing more goes out. The rest is still to be waited for, until `None`.
@@ -167,6 +169,7 @@ impl Outflow {
             Event::Log(params) => self.notice("notifications/message", Some(params)),
             Event::Notification(Notification { method, params }) => self.notice(&method, params),
             Event::Ask(ask) => self.ask(ask),
+            Event::Paused => self.ready.push_back(Outgoing::Pause),
             // It was opened before.
             Event::Attached(_) => {}
             Event::Done(outcome) => self.end(outcome),

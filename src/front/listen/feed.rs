@@ -169,7 +169,12 @@ async fn deliver(reply: impl Future<Output = Reply>, filter: Filter, postman: Po
             Event::Notification(notification) if filter.admits(&notification) => postman.post(notification),
             Event::Done(outcome) => return postman.end(outcome),
             // Whatever belongs to a call has no place here.
-            Event::Notification(_) | Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Attached(_) => {}
+            Event::Notification(_)
+            | Event::Progress(_)
+            | Event::Log(_)
+            | Event::Ask(_)
+            | Event::Attached(_)
+            | Event::Paused => {}
         }
     }
 }

@@ -176,7 +176,7 @@ pub(super) async fn pump(mut outflow: Outflow, outbox: &Outbox) -> Option<Rope> 
             Outgoing::Notice(notice) => outbox.offer(notice),
             Outgoing::Message(message) => outbox.send(message).await,
             Outgoing::Answer(text) => answer = Some(text),
-            Outgoing::Cancelled => {}
+            Outgoing::Cancelled | Outgoing::Pause => {}
         }
     }
     answer

@@ -1,5 +1,6 @@
 //! Calls that take a server more than one request: rounds of questions, and tasks of its own. The caller sees one call.
 
+mod connection;
 mod input;
 mod modern;
 mod modern_task;
@@ -9,11 +10,17 @@ mod state;
 mod watch;
 
 use crate::config::{ForwardCancel, ServerConfig};
-use crate::protocol::{Call, Event, Failure, Outcome, Reason, Reply, ReplySender, Retry};
+use crate::protocol::{Call, Event, Failure, Method, Outcome, Reason, Reply, ReplySender, Retry};
 
-pub(super) use self::modern::call as modern;
+pub(super) use self::connection::on_connection;
+pub(super) use self::modern::{call as modern, must_be_driven};
 pub(super) use self::needs::Needs;
 pub(super) use self::old_task::call as legacy;
+
+/// Whether a call of a legacy server may have to be driven.
+pub(super) fn may_be_task(call: &Call, needs: &Needs) -> bool {
+    call.method == Method::CallTool && needs.any()
+}
 
 /// One way to a server: a session, or a server that knows none. All requests of one call go the same way.
 pub(super) trait Leg: Send + Sync + 'static {
@@ -59,6 +66,11 @@ async fn relay(mut reply: Reply, sender: &mut ReplySender) -> Option<Outcome> {
 
 fn unknown(how: &str) -> Outcome {
     Outcome::Failed(Failure::outcome_unknown(how))
+}
+
+/// The outcome of a call for which nobody waits any more.
+fn left() -> Outcome {
+    unknown("the caller left")
 }
 
 fn malformed(what: &str) -> Outcome {

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::input::{self, Questions};
 use super::state::State;
 use super::watch::Watch;
-use super::{Leg, Manners, malformed, modern_task, relay, unknown};
+use super::{Leg, Manners, left, malformed, modern_task, relay, unknown};
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Call, Json, Method, Outcome, Params, ReplySender, RpcError, TASKS_EXTENSION, TaskSupport};
@@ -28,18 +28,30 @@ const ROUNDS: u32 = 16;
 /// The wait before a retry that brings no answers; it doubles.
 const BREATH: Duration = Duration::from_millis(20);
 
-/// Makes a call of a modern server.
-pub(in crate::upstream) async fn call<L: Leg>(leg: &L, manners: Manners, mut call: Call, mut sender: ReplySender) {
+/// Makes a call of a modern server, to its outcome.
+pub(in crate::upstream) async fn call<L: Leg>(
+    leg: &L,
+    manners: Manners,
+    mut call: Call,
+    sender: &mut ReplySender,
+) -> Outcome {
     call.caller.tasks = TaskSupport::Undeclared;
-    if !can_take_rounds(&call.method) {
-        if let Some(outcome) = relay(leg.send(call), &mut sender).await {
-            sender.done(outcome);
+    let outcome = if can_take_rounds(&call.method) {
+        rounds(leg, manners, call, sender).await
+    } else {
+        if call.method == Method::Listen
+            && let Some(params) = without_tasks(&call.params)
+        {
+            call.params = params;
         }
-        return;
-    }
-    if let Some(outcome) = rounds(leg, manners, call, &mut sender).await {
-        sender.done(outcome);
-    }
+        relay(leg.send(call), sender).await
+    };
+    outcome.unwrap_or_else(left)
+}
+
+/// Whether such a call of a modern server is more than a request and its answer.
+pub(in crate::upstream) fn must_be_driven(method: &Method) -> bool {
+    can_take_rounds(method) || *method == Method::Listen
 }
 
 /// Whether the server may answer such a request with questions.
@@ -122,6 +134,17 @@ async fn gather(requests: &Json, call: &Call, sender: &mut ReplySender) -> Optio
         };
     }
     Some(Ok(responses.finish_json()))
+}
+
+/// What a `subscriptions/listen` wants of the server: its tasks are none of the caller's.
+fn without_tasks(params: &Params) -> Option<Params> {
+    let wanted = params.raw().member("notifications").filter(|wanted| wanted.member("taskIds").is_some())?;
+    let mut rest = ObjectWriter::new();
+    rest.members_of(&wanted, |name| name != "taskIds").ok()?;
+    let mut listen = ObjectWriter::new();
+    listen.members_of(params.raw(), |name| name != "notifications").ok()?;
+    listen.raw("notifications", &rest.finish_json());
+    Params::read(&Method::Listen, Some(listen.finish_json())).ok()
 }
 
 /// The parameters of a call, with these answers and this state in the place of any that are there.

@@ -3,24 +3,22 @@
 
 use super::state::{State, Status};
 use super::watch::{Polled, Wake, Watch};
-use super::{Leg, Manners, Needs, relay, unknown};
+use super::{Leg, Manners, Needs, left, relay, unknown};
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Call, Event, Method, Outcome, ReplySender, RpcError, TaskSupport, meta_key};
 use crate::upstream::outcome::never_sent;
 
-/// Calls a tool of a server that can run calls as tasks.
+/// Calls a tool of a server that can run calls as tasks, to its outcome.
 pub(in crate::upstream) async fn call<L: Leg>(
     leg: &L,
     needs: &Needs,
     manners: Manners,
     mut call: Call,
-    mut sender: ReplySender,
-) {
+    sender: &mut ReplySender,
+) -> Outcome {
     call.caller.tasks = TaskSupport::Undeclared;
-    if let Some(outcome) = see_through(leg, needs, manners, &mut call, &mut sender).await {
-        sender.done(outcome);
-    }
+    see_through(leg, needs, manners, &mut call, sender).await.unwrap_or_else(left)
 }
 
 async fn see_through<L: Leg>(

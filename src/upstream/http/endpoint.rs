@@ -213,8 +213,7 @@ impl Endpoint {
 /// are passed on as they came: whoever let the call in has compared them with the body.
 pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
     mirror_method(map, &call.method);
-    let named = matches!(call.method, Method::CallTool | Method::GetPrompt | Method::ReadResource);
-    if let Some(name) = call.params.name().filter(|_| named) {
+    if let Some(name) = call.params.name() {
         map.insert(headers::NAME, headers::encode(name));
     }
     if call.method == Method::CallTool {

@@ -8,6 +8,7 @@ mod events;
 mod exchange;
 mod failures;
 mod ids;
+mod leg;
 mod listen;
 mod own;
 mod run;

@@ -5,20 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::HeaderMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
+use super::leg::HttpLeg;
 use super::own::Health;
 use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
-use crate::protocol::{Call, Caller, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::jobs::Jobs;
+use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Reason, ReplySender, RpcError};
 use crate::upstream::beside::{self, Seen};
-use crate::upstream::listening::Hub;
+use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
 use crate::upstream::sessions::{Lease, Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
@@ -36,7 +38,7 @@ struct Inner {
     cancel_grace: Duration,
     connect: HttpConnect,
     sessions: Sessions<HttpConnect>,
-    hub: Hub,
+    setup: Setup,
     /// For a server that turns out to speak nothing newer.
     sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
@@ -108,7 +110,7 @@ impl Runner {
             sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
             endpoint,
             connect,
-            hub: setup.shared.hub.clone(),
+            setup: setup.clone(),
             next_id: AtomicU64::new(1),
             stopping: Arc::new(Semaphore::new(STOPPING)),
             closing,
@@ -137,18 +139,24 @@ impl Runner {
         if self.0.connect.is_sse() {
             return self.0.sse.run(call, sender).await;
         }
-        let seen = if self.is_modern() {
-            Seen::Plain(call, sender)
-        } else {
-            beside::see_to(&self.0.sessions, &self.0.hub, &self.0.server, call, sender).await
-        };
-        match seen {
+        if self.is_modern() {
+            return self.stands_alone(call, sender).await;
+        }
+        match beside::see_to(&self.0.sessions, &self.0.setup, call, sender).await {
             Seen::Through => {}
             Seen::Plain(call, sender) => self.plain(call, sender).await,
             // That was found out just now.
             Seen::NotOpened(call, sender, _) if self.0.connect.is_sse() => self.0.sse.run(call, sender).await,
-            Seen::NotOpened(call, sender, _) if self.is_modern() => self.plain(call, sender).await,
+            Seen::NotOpened(call, sender, _) if self.is_modern() => self.stands_alone(call, sender).await,
             Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
+        }
+    }
+
+    /// Runs a call of a server that knows no sessions.
+    async fn stands_alone(&self, call: Call, sender: ReplySender) {
+        match call.method {
+            Method::Attach => self.host(&call, sender).await,
+            _ => self.plain(call, sender).await,
         }
     }
 
@@ -159,8 +167,7 @@ impl Runner {
             // The sender's end makes the outcome unknown.
             () = closing.cancelled() => return,
         };
-        let (Ended::Done(outcome) | Ended::Again(outcome) | Ended::SessionGone(outcome)) = ended;
-        match outcome {
+        match ended.outcome() {
             // That was found out just now, and nothing of the call was sent.
             Outcome::Failed(failure) if failure.reason == Reason::NotStarted && self.0.connect.is_sse() => {
                 self.0.sse.run(call, sender).await;
@@ -179,26 +186,94 @@ impl Runner {
             Ended::SessionGone(_) => call.method != Method::CallTool,
             Ended::Done(_) => false,
         };
-        if repeat && !sender.is_cancelled() { self.attempt(call, sender).await } else { first }
+        // Rare, so its state is not part of every call's.
+        if repeat && !sender.is_cancelled() { Box::pin(self.attempt(call, sender)).await } else { first }
     }
 
     async fn attempt(&self, call: &Call, sender: &mut ReplySender) -> Ended {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         if !self.is_modern() {
             let session = tokio::select! {
+                biased;
                 session = self.session(call, &forwarded) => session,
                 () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
             };
+            if sender.is_cancelled() {
+                return Ended::Done(Outcome::Failed(outcome::never_sent()));
+            }
             match session {
                 Ok(session) => {
                     log_level::ask(&*session, call).await;
-                    return self.legacy(&session, call, &forwarded, sender).await;
+                    return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
+                        None => self.legacy(&session, call, &forwarded, sender).await,
+                        Some(needs) => {
+                            let leg = HttpLeg { runner: self.clone(), session: Some(HttpSession::clone(&session)) };
+                            Ended::Done(drive::legacy(&leg, needs, self.manners(), call.clone(), sender).await)
+                        }
+                    };
                 }
                 Err(_) if self.is_modern() => {}
                 Err(failure) => return Ended::Done(Outcome::Failed(failure)),
             }
         }
-        self.modern(call, &forwarded, sender).await
+        let leg = || HttpLeg { runner: self.clone(), session: None };
+        match call.caller.session {
+            ClientSession::Legacy(_) => {
+                let guests = &self.0.setup.shared.guests;
+                Ended::Done(guests.call(&leg(), &self.0.server, self.manners(), call, sender).await)
+            }
+            ClientSession::Stateless if drive::must_be_driven(&call.method) => {
+                Ended::Done(drive::modern(&leg(), self.manners(), call.clone(), sender).await)
+            }
+            ClientSession::Stateless => self.modern(call, &forwarded, sender).await,
+        }
+    }
+
+    /// Keeps the session of a legacy client with a modern server, which knows none.
+    async fn host(&self, call: &Call, mut sender: ReplySender) {
+        if self.0.setup.last_seen.get().is_none() {
+            tokio::select! {
+                () = self.0.connect.discover(&call.caller) => {}
+                () = sender.abandoned() => return,
+            }
+        }
+        let Some(info) = self.0.setup.last_seen.get() else {
+            let why = "it does not say what it is (server/discover)";
+            return sender.done(Outcome::Failed(outcome::not_started(&self.0.server, why)));
+        };
+        let leg = HttpLeg { runner: self.clone(), session: None };
+        tokio::select! {
+            () = self.0.setup.shared.guests.host(&leg, &info, call, &sender) => {}
+            () = self.0.closing.cancelled() => {}
+        }
+    }
+
+    /// Where jobs of calls run.
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.0.setup.jobs
+    }
+
+    /// Makes one request of a call that takes several.
+    pub(super) async fn request(self, session: Option<HttpSession>, call: Call, mut sender: ReplySender) {
+        let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
+        let closing = self.0.closing.clone();
+        let once = async |sender: &mut ReplySender| match &session {
+            Some(session) => self.legacy(session, &call, &forwarded, sender).await,
+            None => self.modern(&call, &forwarded, sender).await,
+        };
+        let ended = async {
+            let first = once(&mut sender).await;
+            let again = matches!(first, Ended::Again(_)) && !sender.is_cancelled();
+            if again { once(&mut sender).await } else { first }
+        };
+        tokio::select! {
+            ended = ended => sender.done(ended.outcome()),
+            () = closing.cancelled() => {}
+        }
+    }
+
+    fn manners(&self) -> Manners {
+        Manners::of(&self.0.setup.config)
     }
 
     /// A session that is believed to live.
@@ -208,7 +283,7 @@ impl Runner {
         if call.method != Method::CallTool || session.trust() != Trust::Doubtful {
             return Ok(session);
         }
-        match session.check(forwarded).await {
+        match Box::pin(session.check(forwarded)).await {
             Ok(Health::Known) => Ok(session),
             Ok(Health::Gone) => self.0.sessions.get_for(call).await,
             Err(error) => {
@@ -227,7 +302,7 @@ impl Runner {
         let (in_flight, elsewhere) = session.begin(forwarded, call, sender.events());
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
-        let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, elsewhere);
+        let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));
         self.drive(exchange, Leave::Tell { in_flight, forwarded }, sender).await
     }
 
@@ -237,9 +312,8 @@ impl Runner {
         }
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let message = wire::request(call, ServerEra::Modern, id);
-        let (_, elsewhere) = mpsc::channel(1);
         let link = Link::Modern(self.0.connect.clone());
-        let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, elsewhere);
+        let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, None);
         self.drive(exchange, Leave::Close, sender).await
     }
 
@@ -319,6 +393,15 @@ impl Runner {
 
     fn is_modern(&self) -> bool {
         self.0.connect.known() == Some(ServerEra::Modern)
+    }
+}
+
+impl Ended {
+    /// The outcome, if the request is not sent again.
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::Done(outcome) | Self::Again(outcome) | Self::SessionGone(outcome) => outcome,
+        }
     }
 }
 

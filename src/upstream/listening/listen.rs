@@ -38,6 +38,10 @@ where
         Ok(session) => session,
         Err(failure) => return Seen::NotOpened(call, sender, failure),
     };
+    if session.modern().is_some() {
+        // It has subscriptions itself.
+        return Seen::Plain(call, sender);
+    }
     let promised = subscribe(&*session, wanted.within(&session.floor().capabilities())).await;
     sender.event(Event::Notification(promised.acknowledgement()));
     let place = hub.add(sessions.audience(&call.caller), promised.clone(), sender.events());

@@ -19,6 +19,7 @@ use crate::protocol::{
     RpcError, meta_key,
 };
 use crate::upstream::Setup;
+use crate::upstream::drive::Needs;
 use crate::upstream::handshake::ServerInfo;
 use crate::upstream::listening::{Hub, Subscriptions};
 use crate::upstream::log_level::{AskedLevel, Level};
@@ -35,6 +36,7 @@ struct Inner {
     hub: Hub,
     hearer: Hearer,
     capabilities: OnceLock<Json>,
+    needs: OnceLock<Needs>,
     subscriptions: Subscriptions,
     level: AskedLevel,
     offer: Vec<Offer>,
@@ -85,6 +87,7 @@ impl Floor {
             hub: setup.shared.hub.clone(),
             hearer,
             capabilities: OnceLock::new(),
+            needs: OnceLock::new(),
             subscriptions: Subscriptions::default(),
             level: AskedLevel::default(),
             offer: config.offer.clone(),
@@ -107,11 +110,17 @@ impl Floor {
         }
         // Set once: a session has one handshake.
         let _ = self.0.capabilities.set(info.capabilities.clone());
+        let _ = self.0.needs.set(Needs::of(&info.capabilities));
     }
 
     /// What the server said that it can.
     pub(in crate::upstream) fn capabilities(&self) -> Json {
         self.0.capabilities.get().cloned().unwrap_or_else(Json::empty_object)
+    }
+
+    /// Which tools of the server must run as tasks; `None` before the session is open, and for a modern server.
+    pub(in crate::upstream) fn needs(&self) -> Option<&Needs> {
+        self.0.needs.get()
     }
 
     /// What the session is subscribed to.
@@ -139,6 +148,8 @@ impl Floor {
         let way = match (&call.caller.session, &call.method) {
             (ClientSession::Legacy(_), _)
             | (ClientSession::Stateless, Method::CallTool | Method::GetPrompt | Method::ReadResource) => Way::Open,
+            // What a task of 2025-11-25 asks comes while its result is waited for.
+            (ClientSession::Stateless, Method::Other(name)) if name == "tasks/result" => Way::Open,
             (ClientSession::Stateless, _) => Way::None,
         };
         let tool = call.params.name().filter(|_| call.method == Method::CallTool).map(str::to_owned);
@@ -192,6 +203,11 @@ impl Floor {
 
     /// Takes a notification in that belongs to no call.
     pub(in crate::upstream) fn notification(&self, method: String, params: Option<Json>) {
+        if method == "notifications/tools/list_changed"
+            && let Some(needs) = self.needs()
+        {
+            needs.forget();
+        }
         let said = Notification { method, params };
         match &self.0.hearer {
             Hearer::Audience(audience) => self.0.hub.publish(audience, &said),

@@ -125,7 +125,7 @@ impl Connection {
                 seat.cancelled();
                 self.stop(id).await;
             }
-            error = fate.refused() => self.refuse_call(id, error),
+            error = fate.refused() => self.refuse_call(id, error).await,
             back = self.hand_over(Request { id, line }, &mut ticket) => if let Some(sender) = back {
                 return Handed::NotTaken(sender);
             },
@@ -134,14 +134,24 @@ impl Connection {
     }
 
     /// Ends a call whose server needs to ask what its client cannot be asked.
-    fn refuse_call(&self, id: u64, error: RpcError) {
+    async fn refuse_call(&self, id: u64, error: RpcError) {
         match self.0.pending.stop(id) {
             Stopped::NotSent(sender) => sender.done(Outcome::Error(error)),
             Stopped::Over => {}
             Stopped::Running(stopping) => {
                 self.tell_to_stop(id);
-                stopping.end(id, &self.0.pending, Outcome::Error(error));
+                stopping.end(id, &self.0.pending, Outcome::Error(error), self.linger()).await;
             }
+        }
+    }
+
+    /// How long a call that nobody waits for any more may keep its turn.
+    fn linger(&self) -> Duration {
+        let config = &self.0.setup.config;
+        match config.cancel {
+            _ if !config.serial => Duration::ZERO,
+            ForwardCancel::Forward | ForwardCancel::Never => config.cancel_grace,
+            ForwardCancel::Ignored => Duration::MAX,
         }
     }
 
@@ -166,7 +176,7 @@ impl Connection {
             Stopped::Over => {}
             Stopped::Running(stopping) => {
                 self.tell_to_stop(id);
-                stopping.finish(id, &self.0.pending).await;
+                stopping.finish(id, &self.0.pending, self.linger()).await;
             }
         }
     }
@@ -227,6 +237,11 @@ impl Connection {
         self.0.noise.load(Ordering::Relaxed)
     }
 
+    /// What the connection is made of.
+    pub(in crate::upstream) fn setup(&self) -> &Setup {
+        &self.0.setup
+    }
+
     /// Resolves when no call is let in any more.
     pub(in crate::upstream) async fn over(&self) {
         self.0.over.cancelled().await;
@@ -276,7 +291,8 @@ impl Connection {
         &self.0.floor
     }
 
-    fn era(&self) -> ServerEra {
+    /// Which kind of revision the server speaks.
+    pub(in crate::upstream) fn era(&self) -> ServerEra {
         if self.0.modern.load(Ordering::Acquire) { ServerEra::Modern } else { ServerEra::Legacy }
     }
 

@@ -311,3 +311,44 @@ async fn a_modern_server_that_sends_a_request_gets_no_answer() {
     assert_eq!(request["method"], "tools/call");
     assert_eq!(request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
 }
+
+#[tokio::test]
+async fn what_a_modern_server_says_of_a_subscription_reaches_the_one_that_it_names() {
+    let (connection, mut server) = open();
+    connection.set_era(ServerEra::Modern);
+    let listen = |wanted: &str| {
+        let params = format!(r#"{{"notifications":{{"{wanted}":true}}}}"#);
+        let params = Params::read(&Method::Listen, Some(Json::parse(Bytes::from(params)).unwrap())).unwrap();
+        let caller = Caller::of_modern(&params, Principal::Local, Credentials::default());
+        let call = Call { method: Method::Listen, params, caller, arrived: Instant::now() };
+        let (sender, reply) = Reply::channel();
+        let connection = connection.clone();
+        Jobs::new().spawn("call", async move {
+            crate::upstream::drive::on_connection(&connection, &call, sender).await;
+        });
+        reply
+    };
+    let mut tools = listen("toolsListChanged");
+    let first = server.read().await;
+    let _prompts = listen("promptsListChanged");
+    let second = server.read().await;
+    assert_eq!((&first["method"], &second["method"]), (&"subscriptions/listen".into(), &"subscriptions/listen".into()));
+    for (list, id) in [("prompts", &second["id"]), ("tools", &first["id"])] {
+        let said = serde_json::json!({
+            "jsonrpc": "2.0", "method": format!("notifications/{list}/list_changed"),
+            "params": { "_meta": { "io.modelcontextprotocol/subscriptionId": id, "x": 1 } },
+        });
+        server.write(&said.to_string()).await;
+    }
+    let Some(Event::Notification(said)) = timeout(Duration::from_secs(10), tools.next()).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!(said.method, "notifications/tools/list_changed");
+    assert_eq!(said.params.unwrap().as_str(), r#"{"_meta":{"x":1}}"#);
+    drop(tools);
+    let cancelled = server.read().await;
+    assert_eq!(
+        (&cancelled["method"], &cancelled["params"]["requestId"]),
+        (&"notifications/cancelled".into(), &first["id"])
+    );
+}

@@ -15,7 +15,7 @@ use self::connection::Handed;
 use self::launch::Launcher;
 use super::beside::{self, Seen};
 use super::sessions::{Sessions, Want};
-use super::{Setup, log_level, outcome};
+use super::{Setup, drive, log_level, outcome};
 use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 
 pub(super) use self::launch::initialize;
@@ -41,12 +41,11 @@ impl StdioUpstream {
 
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
-        let (sessions, server) = (self.sessions.clone(), self.setup.config.name.clone());
-        let hub = self.setup.shared.hub.clone();
+        let (sessions, setup) = (self.sessions.clone(), self.setup.clone());
         Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
-            match beside::see_to(&sessions, &hub, &server, call, sender).await {
+            match beside::see_to(&sessions, &setup, call, sender).await {
                 Seen::Through => {}
-                Seen::Plain(call, sender) => see_through(&sessions, &server, &call, sender).await,
+                Seen::Plain(call, sender) => see_through(&sessions, &setup.config.name, &call, sender).await,
                 Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
             }
         })
@@ -76,7 +75,7 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
             Err(failure) => return sender.done(Outcome::Failed(failure)),
         };
         log_level::ask(&*process, call).await;
-        match process.connection().call(call, sender).await {
+        match drive::on_connection(process.connection(), call, sender).await {
             Handed::Over => return,
             Handed::NotTaken(back) => sender = back,
         }

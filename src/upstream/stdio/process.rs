@@ -17,6 +17,7 @@ use crate::protocol::{Outcome, Rope};
 use crate::upstream::Setup;
 use crate::upstream::questions::Floor;
 use crate::upstream::sessions::{Hearer, Session, Speak};
+use crate::upstream::wire::ServerEra;
 
 /// A running child process and the connection to it. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -96,6 +97,10 @@ impl Process {
 impl Session for Process {
     fn is_over(&self) -> bool {
         self.connection.is_over()
+    }
+
+    fn modern(&self) -> Option<&Connection> {
+        (self.connection.era() == ServerEra::Modern).then_some(&self.connection)
     }
 
     async fn over(&self) {

@@ -86,6 +86,14 @@ struct Place {
     /// The place of the event that it gets next.
     at: u64,
     waker: Option<Waker>,
+    course: Course,
+}
+
+/// What a reader does when it has had everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    Waits,
+    Leaves,
 }
 
 /// Bytes of messages that are kept of one open stream after they were read, and notifications that wait unread.
@@ -127,7 +135,7 @@ impl Channel {
             Outgoing::Notice(text) => (text, KEPT, KEPT_BYTES),
             Outgoing::Message(text) => (text, WAITING, WAITING_BYTES),
             Outgoing::Answer(text) => (text, usize::MAX, WAITING_BYTES),
-            Outgoing::Cancelled => return,
+            Outgoing::Cancelled | Outgoing::Pause => return,
         };
         if state.phase == Phase::Ended {
             return;
@@ -149,6 +157,17 @@ impl Channel {
         state.events.push_back(Event { place, text, is_answer });
         state.trim();
         state.wake();
+    }
+
+    /// Sends the readers away once they have what there is; they can come back for the rest.
+    pub(super) fn pause(&self) {
+        let mut state = self.lock();
+        for place in &mut state.readers {
+            place.course = Course::Leaves;
+            if let Some(waker) = place.waker.take() {
+                waker.wake();
+            }
+        }
     }
 
     /// Nothing more comes.
@@ -221,7 +240,7 @@ impl Channel {
         }
         let key = state.next_key;
         state.next_key += 1;
-        state.readers.push(Place { key, at: place, waker: None });
+        state.readers.push(Place { key, at: place, waker: None, course: Course::Waits });
         drop(state);
         Some(Reader { channel: Arc::clone(self), key })
     }
@@ -283,7 +302,7 @@ impl State {
                 self.trim();
                 Poll::Ready(Some(event))
             }
-            None if self.phase == Phase::Ended => Poll::Ready(None),
+            None if self.phase == Phase::Ended || place.course == Course::Leaves => Poll::Ready(None),
             None => {
                 place.waker = Some(context.waker().clone());
                 Poll::Pending

@@ -136,3 +136,20 @@ async fn whoever_waits_for_room_or_for_a_message_is_told() {
     let (event, ()) = tokio::join!(reader.next(), async { channel.end() });
     assert!(event.is_none());
 }
+
+#[test]
+fn a_pause_sends_the_reader_away_when_it_has_had_everything_and_it_can_come_back_for_the_rest() {
+    let channel = Channel::new(1);
+    let mut reader = channel.read().unwrap();
+    channel.push(notice(1));
+    channel.pause();
+    assert_eq!(places(&mut reader), [1]);
+    assert!(reader.next().now_or_never().unwrap().is_none());
+    drop(reader);
+    assert!(!channel.is_ended());
+    assert_eq!(channel.can_return(1), Return::Possible);
+    let mut back = channel.read_from(2).unwrap();
+    assert!(back.next().now_or_never().is_none());
+    channel.push(Outgoing::Answer(rope(1)));
+    assert_eq!(places(&mut back), [2]);
+}

@@ -14,11 +14,13 @@ use super::sessions::Sessions;
 use crate::front::legacy::{Outflow, Outgoing};
 use crate::jobs::Jobs;
 
-/// What a client that takes no streams gets of a call.
+/// What a client gets of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Everything, on the stream of the call.
     Stream,
+    /// The same, on one that it can come back to.
+    Resumable,
     /// The answer. Questions go to the session's own stream, notifications nowhere.
     Answer,
 }
@@ -53,7 +55,8 @@ async fn drive(mut outflow: Outflow, stream: &PostStream, reach: Reach) {
     while let Some(outgoing) = outflow.next().await {
         match (outgoing, reach) {
             (Outgoing::Message(text), Reach::Answer) => session.own.push(Outgoing::Message(text)),
-            (Outgoing::Notice(_), Reach::Answer) => {}
+            (Outgoing::Notice(_), Reach::Answer) | (Outgoing::Pause, Reach::Answer | Reach::Stream) => {}
+            (Outgoing::Pause, Reach::Resumable) => stream.channel.pause(),
             (Outgoing::Answer(text), _) => {
                 stream.channel.push(Outgoing::Answer(text));
                 stream.answered();

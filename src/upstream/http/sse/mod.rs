@@ -14,7 +14,7 @@ use crate::protocol::{Call, Caller, Outcome, ReplySender};
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
-use crate::upstream::{Setup, log_level, outcome};
+use crate::upstream::{Setup, drive, log_level, outcome};
 
 pub(super) use self::connect::{Found, look};
 
@@ -39,8 +39,7 @@ impl SseUpstream {
 
     /// Runs one call to its outcome.
     pub(super) async fn run(&self, call: Call, sender: ReplySender) {
-        let server = &self.setup.config.name;
-        match beside::see_to(&self.sessions, &self.setup.shared.hub, server, call, sender).await {
+        match beside::see_to(&self.sessions, &self.setup, call, sender).await {
             Seen::Through => {}
             Seen::Plain(call, sender) => self.see_through(&call, sender).await,
             Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
@@ -61,7 +60,7 @@ impl SseUpstream {
             };
             session.renew(&self.endpoint.forwarded(&call.caller.credentials));
             log_level::ask(&*session, call).await;
-            match session.connection().call(call, sender).await {
+            match drive::on_connection(session.connection(), call, sender).await {
                 Handed::Over => return,
                 Handed::NotTaken(back) => sender = back,
             }

@@ -1,0 +1,22 @@
+//! The way of a call that takes a server over HTTP more than one request.
+
+use super::run::Runner;
+use super::session::HttpSession;
+use crate::protocol::{Call, Reply};
+use crate::upstream::drive::Leg;
+
+/// One way to a server: one session of it, or none where it knows none.
+#[derive(Clone, Debug)]
+pub(super) struct HttpLeg {
+    pub(super) runner: Runner,
+    pub(super) session: Option<HttpSession>,
+}
+
+impl Leg for HttpLeg {
+    fn send(&self, call: Call) -> Reply {
+        let (sender, reply) = Reply::channel();
+        let leg = self.clone();
+        self.runner.jobs().spawn("request over HTTP", leg.runner.request(leg.session, call, sender));
+        reply
+    }
+}
