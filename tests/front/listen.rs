@@ -181,11 +181,14 @@ async fn a_client_that_does_not_read_gets_the_newest_state_when_it_does() {
         tokio::task::yield_now().await;
     }
     let (mut last, mut seen) = (value!({}), 0);
-    while last["t"] != rounds - 1 || last["u"] != rounds - 1 {
-        let message = client.message().await.unwrap();
-        last[message["params"]["taskId"].as_str().unwrap()] = message["params"]["round"].clone();
-        seen += 1;
-    }
+    let read = async {
+        while last["t"] != rounds - 1 || last["u"] != rounds - 1 {
+            let message = client.message().await.unwrap();
+            last[message["params"]["taskId"].as_str().unwrap()] = message["params"]["round"].clone();
+            seen += 1;
+        }
+    };
+    bounded(read).await;
     assert!(seen < rounds, "{seen} of {} states were kept", 2 * rounds);
 }
 
