@@ -285,7 +285,9 @@ pub(super) fn how_to_answer(id: &str, asked: &[Asked]) -> String {
         let (key, method) = (terminal::one_line(&asked.key, 64), terminal::one_line(&asked.method, 64));
         let message = terminal::one_line(&asked.message(), 300);
         let answer = "'{\"action\":\"accept\",\"content\":{}}'";
-        format!("\n{key} ({method}): {message}\n  raincheck task answer {id} '{key}' {answer}")
+        // The line is there to be copied, and the key may be anything.
+        let quoted = key.replace('\'', "'\\''");
+        format!("\n{key} ({method}): {message}\n  raincheck task answer {id} '{quoted}' {answer}")
     };
     asked.iter().map(line).collect()
 }

@@ -69,7 +69,7 @@ pub(super) fn store<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, door
     let config = StoreConfig {
         path: path.unwrap_or_else(|| PathBuf::from("raincheck.data")),
         durability: section.get(reader, "durability").unwrap_or(Durability::Power),
-        cache_bytes: section.get(reader, "cache").map_or(64 << 20, |Size(bytes)| bytes),
+        cache_bytes: section.get(reader, "cache").map_or(112 << 20, |Size(bytes)| bytes),
         min_free_bytes: section.get(reader, "min_free").map(|Size(bytes)| bytes).or(min_free),
         max_tasks: section.get(reader, "max_tasks").map_or(1_000_000, |count: usize| count as u64),
     };

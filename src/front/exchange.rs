@@ -148,16 +148,16 @@ where
             Asked::Request(request) => request,
             Asked::Legacy(message) => {
                 let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
-                let credentials = self.identity.credentials(parts.headers.clone());
+                let credentials = self.identity.credentials(&parts.headers);
                 return self.legacy.post(&sender, message, credentials).await;
             }
             Asked::LegacyBatch(messages) => {
                 let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
-                let credentials = self.identity.credentials(parts.headers.clone());
+                let credentials = self.identity.credentials(&parts.headers);
                 return self.legacy.post_batch(&sender, messages, credentials).await;
             }
         };
-        let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(parts.headers));
+        let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(&parts.headers));
         if request.method == Method::Listen {
             let id = request.id.clone();
             return self.listen(mount, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)));

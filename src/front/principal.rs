@@ -149,9 +149,9 @@ impl Identity {
         }
     }
 
-    /// What may be passed on of a request's headers, those that mirror arguments of a tool among them. While Raincheck checks tokens of its own, those are for
-    /// Raincheck alone.
-    pub(super) fn credentials(&self, mut headers: HeaderMap) -> Credentials {
+    /// What may be passed on of a request's headers, those that mirror arguments of a tool among them. While Raincheck
+    /// checks tokens of its own, those are for Raincheck alone.
+    pub(super) fn credentials(&self, headers: &HeaderMap) -> Credentials {
         let listed: Vec<HeaderName> = headers
             .get_all(CONNECTION)
             .iter()
@@ -159,22 +159,17 @@ impl Identity {
             .flat_map(|value| value.split(','))
             .filter_map(|name| name.trim().parse().ok())
             .collect();
-        for name in listed.iter().chain(&NOT_PASSED_ON) {
-            headers.remove(name);
-        }
-        let of_the_wire = |name: &HeaderName| {
-            let name = name.as_str();
-            let of_mcp = name.starts_with("mcp-") && !name.starts_with(PARAM_PREFIX);
-            of_mcp || name.starts_with("proxy-") || matches!(name, "keep-alive" | "last-event-id")
+        let ours = !self.owner.tokens.is_empty() || self.jwt.is_some();
+        let is_for_the_server = |name: &HeaderName| {
+            let text = name.as_str();
+            let of_mcp = text.starts_with("mcp-") && !text.starts_with(PARAM_PREFIX);
+            let of_the_wire = of_mcp || text.starts_with("proxy-") || matches!(text, "keep-alive" | "last-event-id");
+            let of_the_connection = NOT_PASSED_ON.contains(name) || listed.contains(name);
+            let for_us = ours && *name == AUTHORIZATION;
+            !(of_the_wire || of_the_connection || for_us)
         };
-        let more: Vec<HeaderName> = headers.keys().filter(|name| of_the_wire(name)).cloned().collect();
-        for name in &more {
-            headers.remove(name);
-        }
-        if !self.owner.tokens.is_empty() || self.jwt.is_some() {
-            headers.remove(AUTHORIZATION);
-        }
-        Credentials::new(headers)
+        let passed = headers.iter().filter(|(name, _)| is_for_the_server(name));
+        Credentials::new(passed.map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 }
 

@@ -110,11 +110,11 @@ fn what_is_passed_on_has_nothing_of_the_connection_or_of_mcp() {
         ("proxy-authorization", "Basic x"),
         ("accept", "*/*"),
     ]);
-    let passed = identity(false, false, true).credentials(sent.clone());
+    let passed = identity(false, false, true).credentials(&sent);
     let mut names: Vec<_> = passed.headers().keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["authorization", "mcp-param-region", "x-tenant"]);
-    let passed = identity(true, false, true).credentials(sent);
+    let passed = identity(true, false, true).credentials(&sent);
     assert!(!passed.headers().contains_key(AUTHORIZATION));
 }
 

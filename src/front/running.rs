@@ -102,7 +102,7 @@ struct Record {
     is_over: bool,
 }
 
-/// Characters of a tool's or prompt's name that are logged.
+/// Bytes of a tool's or prompt's name that are logged.
 const LOGGED: usize = 64;
 /// Answers of more bytes keep the place of their call until they are out.
 const LARGE: usize = 16 << 10;
@@ -359,13 +359,17 @@ impl Drop for Record {
 
 /// The span of an exchange.
 pub(super) fn span(server: &str, method: &Method, name: Option<&str>) -> Span {
-    let shown: String = match method {
-        Method::CallTool | Method::GetPrompt => name.unwrap_or_default().chars().take(LOGGED).collect(),
+    let name = match method {
+        Method::CallTool | Method::GetPrompt => name.unwrap_or_default(),
         // The name of a task is the key to it, and the URI of a resource may hold one.
-        _ => String::new(),
+        _ => "",
     };
-    let method: String = method.name().chars().take(LOGGED).collect();
-    tracing::info_span!("exchange", server, method = ?method, name = ?shown)
+    // Shortened only if anybody listens.
+    tracing::info_span!("exchange", server, method = ?shown(method.name()), name = ?shown(name))
+}
+
+fn shown(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LOGGED)).unwrap_or_default()
 }
 
 impl fmt::Debug for Running {

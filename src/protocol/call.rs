@@ -1,13 +1,14 @@
 //! A call, and who makes it: what goes in at the front and out at the upstream.
 
 use std::fmt;
+use std::sync::Arc;
 
 use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::ask::Abilities;
 use super::error::{RpcError, code};
-use super::json::Json;
+use super::json::{Json, JsonError};
 use super::method::Method;
 use super::{TASKS_EXTENSION, meta_key};
 
@@ -28,10 +29,22 @@ pub struct Call {
 #[derive(Clone, Debug)]
 pub struct Params {
     raw: Json,
-    meta: Option<Json>,
+    meta: Option<Arc<Meta>>,
     name: Option<String>,
     request_state: Option<Json>,
 }
+
+/// The object `_meta` of a call, read once.
+#[derive(Debug)]
+struct Meta {
+    raw: Json,
+    /// The members under [`USUAL_META`], in that order.
+    usual: [Option<Json>; USUAL_META.len()],
+}
+
+/// Keys of `_meta` that are looked at on every call.
+const USUAL_META: [&str; 4] =
+    [meta_key::PROTOCOL_VERSION, meta_key::CLIENT_CAPABILITIES, meta_key::PROGRESS_TOKEN, meta_key::LOG_LEVEL];
 
 /// Who makes a call, and what this request says of the client.
 #[derive(Clone, Debug)]
@@ -103,10 +116,13 @@ impl Params {
             return Ok(Self { raw: Json::empty_object(), meta: None, name: None, request_state: None });
         };
         let members = raw.members().map_err(|error| invalid("params", &error))?;
-        let meta = members.get("_meta").map(|value| Json::of(raw.bytes(), value));
-        if let Some(meta) = &meta {
-            meta.members().map_err(|error| invalid("params._meta", &error))?;
-        }
+        let meta = match members.get("_meta") {
+            Some(value) => {
+                let meta = Meta::read(Json::of(raw.bytes(), value));
+                Some(Arc::new(meta.map_err(|error| invalid("params._meta", &error))?))
+            }
+            None => None,
+        };
         let name = method.named_by().and_then(|name| members.get(name));
         let name = name.and_then(|value| serde_json::from_str(value.get()).ok());
         let request_state = members.get("requestState").map(|value| Json::of(raw.bytes(), value));
@@ -120,7 +136,7 @@ impl Params {
 
     /// The object `_meta`, if there is one.
     pub fn meta(&self) -> Option<&Json> {
-        self.meta.as_ref()
+        self.meta.as_ref().map(|meta| &meta.raw)
     }
 
     /// A member of `_meta`.
@@ -137,6 +153,21 @@ impl Params {
     /// names none or the value is no string.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+}
+
+impl Meta {
+    fn read(raw: Json) -> Result<Self, JsonError> {
+        let members = raw.members()?;
+        let usual = USUAL_META.map(|key| members.get(key).map(|value| Json::of(raw.bytes(), value)));
+        Ok(Self { raw, usual })
+    }
+
+    fn member(&self, key: &str) -> Option<Json> {
+        match USUAL_META.iter().zip(&self.usual).find(|(usual, _)| **usual == key) {
+            Some((_, value)) => value.clone(),
+            None => self.raw.member(key),
+        }
     }
 }
 

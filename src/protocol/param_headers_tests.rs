@@ -62,13 +62,16 @@ fn every_broken_rule_of_a_declaration_is_a_fault() {
     assert!(matches!(of(twice), Err(RuleFault::Repeated(_))));
 }
 
+/// The arguments, the headers, and whether they agree.
+type Case = (&'static str, Vec<(&'static str, &'static str)>, bool);
+
 #[test]
 fn headers_must_say_what_arguments_say() {
     let rules =
         of(r#"{"properties":{"s":{"type":"string","x-mcp-header":"S"},"n":{"type":"integer","x-mcp-header":"N"},
         "b":{"type":"boolean","x-mcp-header":"B"}}}"#)
         .unwrap();
-    let cases: Vec<(&str, Vec<(&'static str, &str)>, bool)> = vec![
+    let cases: Vec<Case> = vec![
         ("{}", vec![], true),
         (r#"{"s":null}"#, vec![], true),
         (r#"{"s":[1]}"#, vec![], true),

@@ -94,7 +94,9 @@ impl Attendance {
         if let Some(desk) = self.desk.take() {
             desk.board.clear();
         }
-        self.linger().await;
+        if !matches!(self.running, Running::Over) {
+            Box::pin(self.linger()).await;
+        }
     }
 
     /// Whether an answer is awaited.
@@ -127,20 +129,21 @@ impl Attendance {
         match next {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {
-                (Wish::Promote, Seat::Held(held)) => Some(self.promote(held).await),
+                // Rare ends are boxed, so that their state is not part of every call's.
+                (Wish::Promote, Seat::Held(held)) => Some(Box::pin(self.promote(held)).await),
                 (Wish::Promote | Wish::Stop, seat) => {
-                    self.stop(seat).await;
+                    Box::pin(self.stop(seat)).await;
                     None
                 }
             },
-            Next::Desk(event) => self.at_desk(seat, event).await,
+            Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
             Next::Deadline => {
-                self.give_up(seat, timed_out(self.run.plan.timeout)).await;
+                Box::pin(self.give_up(seat, timed_out(self.run.plan.timeout))).await;
                 None
             }
             Next::Draining => {
                 let how = "Raincheck was stopped while the tool waited for an answer";
-                self.give_up(seat, Failure::outcome_unknown(how)).await;
+                Box::pin(self.give_up(seat, Failure::outcome_unknown(how))).await;
                 None
             }
             Next::Stopping => {
@@ -158,7 +161,7 @@ impl Attendance {
                 self.end(seat, outcome).await;
                 None
             }
-            (Event::Ask(ask), seat) => Some(self.ask(seat, ask).await),
+            (Event::Ask(ask), seat) => Some(Box::pin(self.ask(seat, ask)).await),
             (
                 event @ (Event::Progress(_)
                 | Event::Log(_)
@@ -219,9 +222,6 @@ impl Attendance {
 
     /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.
     async fn linger(mut self) {
-        if matches!(self.running, Running::Over) {
-            return;
-        }
         let until = match self.run.plan.linger {
             Linger::AtMost(grace) => Instant::now() + grace,
             Linger::UntilTimeout => Instant::now() + self.clock.left(),

@@ -146,7 +146,7 @@ impl Seat {
     pub(super) async fn end(self, outcome: Outcome) {
         match self {
             Self::Held(held) => held.done(passed_on(outcome)),
-            Self::Task(owned) => owned.settler.settle(ending(outcome)).await,
+            Self::Task(owned) => Box::pin(owned.settler.settle(ending(outcome))).await,
             Self::Parked(_) => {}
         }
     }

@@ -1,4 +1,5 @@
-//! Outcomes that were read a moment ago, since clients often fetch one more than once.
+//! Outcomes that were read, since clients often fetch one more than once, and their neighbours: sled reads and builds a
+//! page of many of them for each, which costs more than the rest of a `tasks/get`.
 //!
 //! Only texts that were read from the disk come in here: one that a server has just sent may be a small part of a large
 //! buffer, which the cache would keep alive without counting it.
@@ -7,9 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::Json;
-use crate::task::TaskId;
+use crate::task::{Stored, TaskId};
 
-/// A cache bounded in bytes; the oldest goes first.
+/// A cache bounded in bytes. What was not asked for since it was last looked over goes first.
 #[derive(Debug)]
 pub(super) struct OutcomeCache {
     limit: usize,
@@ -18,47 +19,68 @@ pub(super) struct OutcomeCache {
 
 #[derive(Debug, Default)]
 struct Entries {
-    outcomes: HashMap<TaskId, Json>,
+    outcomes: HashMap<TaskId, Entry>,
+    /// In the order in which they are looked over; some may be gone.
     order: VecDeque<TaskId>,
     bytes: usize,
 }
 
+#[derive(Debug)]
+struct Entry {
+    text: Json,
+    asked: Use,
+}
+
+/// Whether an entry was asked for since it was last looked over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Asked,
+    Not,
+}
+
 /// What an entry costs beside its text.
-const OVERHEAD: usize = 200;
+const OVERHEAD: usize = 176;
 
 impl OutcomeCache {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, entries: Mutex::default() }
     }
 
-    pub(super) fn get(&self, id: &TaskId) -> Option<Json> {
-        self.lock().outcomes.get(id).cloned()
+    /// The outcome of `id`, if it is the one that `stored` describes: a commit that failed may have left another.
+    pub(super) fn get(&self, id: &TaskId, stored: Stored) -> Option<Json> {
+        let mut entries = self.lock();
+        let entry = entries.outcomes.get_mut(id)?;
+        entry.asked = Use::Asked;
+        let text = entry.text.clone();
+        drop(entries);
+        stored.describes(text.bytes()).then_some(text)
+    }
+
+    /// Whether there is room that nothing has to give up.
+    pub(super) fn has_room(&self) -> bool {
+        self.lock().bytes < self.limit
     }
 
     /// Puts an outcome, unless it would take more than a quarter of the cache.
     pub(super) fn put(&self, id: TaskId, outcome: &Json) {
-        let size = outcome.len().saturating_add(OVERHEAD);
-        if size > self.limit / 4 {
+        if cost(outcome) > self.limit / 4 {
             return;
         }
         let mut entries = self.lock();
-        if entries.outcomes.insert(id, outcome.clone()).is_some() {
-            // An outcome never changes, so neither does its size.
-            return;
+        entries.bytes += cost(outcome);
+        match entries.outcomes.insert(id, Entry { text: outcome.clone(), asked: Use::Not }) {
+            Some(old) => entries.bytes -= cost(&old.text),
+            None => entries.order.push_back(id),
         }
-        entries.order.push_back(id);
-        entries.bytes += size;
-        while entries.bytes > self.limit {
-            let Some(oldest) = entries.order.pop_front() else { break };
-            entries.take(&oldest);
-        }
+        while entries.bytes > self.limit && entries.look_over_next() {}
     }
 
     pub(super) fn remove(&self, id: &TaskId) {
         let mut entries = self.lock();
-        if entries.take(id) {
-            entries.order.retain(|other| other != id);
+        if let Some(old) = entries.outcomes.remove(id) {
+            entries.bytes -= cost(&old.text);
         }
+        entries.forget_gone();
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -67,11 +89,29 @@ impl OutcomeCache {
 }
 
 impl Entries {
-    fn take(&mut self, id: &TaskId) -> bool {
-        let Some(outcome) = self.outcomes.remove(id) else { return false };
-        self.bytes = self.bytes.saturating_sub(outcome.len().saturating_add(OVERHEAD));
+    /// Drops the next entry, or keeps it for another round if it was asked for. Whether there was one.
+    fn look_over_next(&mut self) -> bool {
+        let Some(id) = self.order.pop_front() else { return false };
+        let Some(entry) = self.outcomes.get_mut(&id) else { return true };
+        if entry.asked == Use::Asked {
+            entry.asked = Use::Not;
+            self.order.push_back(id);
+        } else if let Some(old) = self.outcomes.remove(&id) {
+            self.bytes -= cost(&old.text);
+        }
         true
     }
+
+    /// Keeps the order from growing with entries that are gone.
+    fn forget_gone(&mut self) {
+        if self.order.len() > 2 * self.outcomes.len() + 1024 {
+            self.order.retain(|id| self.outcomes.contains_key(id));
+        }
+    }
+}
+
+fn cost(outcome: &Json) -> usize {
+    outcome.len().saturating_add(OVERHEAD)
 }
 
 #[cfg(test)]
@@ -79,18 +119,49 @@ mod tests {
     use super::*;
     use crate::clock::Timestamp;
 
+    fn stored(text: &Json) -> Stored {
+        Stored { len: text.len() as u64, checksum: crc32fast::hash(text.bytes()), file: None }
+    }
+
     #[test]
-    fn the_oldest_outcome_makes_room() {
+    fn what_nobody_asked_for_makes_room() {
         let cache = OutcomeCache::new(4 * (OVERHEAD + 102));
         let outcome = Json::string(&"x".repeat(100));
+        let stored = stored(&outcome);
         let ids: Vec<_> = (0..6).map(|at| TaskId::generate(Timestamp::from_millis(at))).collect();
         for id in &ids {
             cache.put(*id, &outcome);
+            cache.get(&ids[1], stored);
         }
-        let kept: Vec<_> = ids.iter().map(|id| cache.get(id).is_some()).collect();
-        assert_eq!(kept, [false, false, true, true, true, true]);
+        let kept: Vec<_> = ids.iter().map(|id| cache.lock().outcomes.contains_key(id)).collect();
+        assert_eq!(kept, [false, true, false, true, true, true]);
+        assert!(!cache.has_room());
         cache.remove(&ids[3]);
+        assert!(cache.has_room());
         cache.put(ids[0], &outcome);
-        assert!(cache.get(&ids[2]).is_some(), "a removed outcome gives its room back");
+        assert!(cache.get(&ids[4], stored).is_some(), "a removed outcome gives its room back");
+    }
+
+    #[test]
+    fn an_outcome_that_is_not_the_stored_one_is_not_given_out_and_gives_way_to_it() {
+        let cache = OutcomeCache::new(1 << 20);
+        let id = TaskId::generate(Timestamp::from_millis(1));
+        let (lost, kept) = (Json::string("lost"), Json::string("kept"));
+        cache.put(id, &lost);
+        assert!(cache.get(&id, stored(&kept)).is_none());
+        cache.put(id, &kept);
+        assert_eq!(cache.get(&id, stored(&kept)), Some(kept));
+    }
+
+    #[test]
+    fn the_order_does_not_grow_with_what_is_gone() {
+        let cache = OutcomeCache::new(1 << 20);
+        for at in 0..10_000 {
+            let id = TaskId::generate(Timestamp::from_millis(at));
+            cache.put(id, &Json::string("x"));
+            cache.remove(&id);
+        }
+        let entries = cache.lock();
+        assert!(entries.order.len() <= 1025 && entries.bytes == 0);
     }
 }

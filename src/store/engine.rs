@@ -139,6 +139,18 @@ impl Engine {
         caught(|| Ok(self.results.get(id.as_bytes())?.map(|value| value.to_vec())))
     }
 
+    /// Up to `limit` small outcomes behind that one, durable or not.
+    pub(super) fn results_behind(&self, id: &TaskId, limit: usize) -> Result<Vec<(TaskId, Vec<u8>)>, EngineError> {
+        caught(|| {
+            let mut found = Vec::with_capacity(limit);
+            for entry in self.results.range(id.as_bytes()..).skip(1).take(limit) {
+                let (key, text) = entry?;
+                found.push((id_of(&key)?, text.to_vec()));
+            }
+            Ok(found)
+        })
+    }
+
     /// A value of `meta`.
     pub(super) fn meta<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, EngineError> {
         match caught(|| Ok(self.meta.get(name)?))? {

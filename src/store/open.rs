@@ -44,8 +44,10 @@ const MAGIC: [u8; 16] = *b"raincheck tasks\n";
 /// Operations that may wait for the committer.
 const WAITING: usize = 1024;
 
-/// Bytes of outcomes that are kept at hand.
-const OUTCOME_CACHE: usize = 4 << 20;
+/// The part of the cache that is sled's, one in so many: enough for the records, which are small. Outcomes are kept
+/// apart, since what sled needs for a page takes half as much memory again, and several times the time.
+const SLED: u64 = 5;
+
 /// Kibibytes of large outcomes that are being sent at the same time.
 const LARGE_AT_ONCE: u32 = 256 << 10;
 /// How long a read waits for that.
@@ -58,7 +60,9 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         // Before sled may make its file shorter: the length in the marker is of the closed store only.
         directory.write_marker(Marker { state: MarkerState::Open, bytes: 0, ..marker })?;
     }
-    let engine = Engine::open(directory.path(), config.cache_bytes)?;
+    let sled_bytes = config.cache_bytes / SLED;
+    let outcome_bytes = usize::try_from(config.cache_bytes - sled_bytes).unwrap_or(usize::MAX);
+    let engine = Engine::open(directory.path(), sled_bytes)?;
     let mut found = match marker.state {
         MarkerState::Creating => describe(&engine)?,
         MarkerState::Open | MarkerState::Closed => recall(&engine, marker, config.durability)?,
@@ -78,7 +82,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
     let shared = Arc::new(Shared {
         engine: std::sync::RwLock::new(Slot::Open(engine)),
         hot,
-        cache: OutcomeCache::new(OUTCOME_CACHE),
+        cache: OutcomeCache::new(outcome_bytes),
         large: LargeOutcomes::new(LARGE_AT_ONCE, LARGE_PATIENCE),
         files: OutcomeFiles::new(directory.path()),
         space: Space::new(directory.path(), config.min_free_bytes),
@@ -94,7 +98,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         shared: Arc::clone(&shared),
         inbox,
         directory,
-        cache_bytes: config.cache_bytes,
+        cache_bytes: sled_bytes,
         counts: found.counts,
         doubtful: Vec::new(),
     };

@@ -88,6 +88,13 @@ pub struct Stored {
     pub file: Option<u32>,
 }
 
+impl Stored {
+    /// Whether this is the text that was kept.
+    pub fn describes(&self, text: &[u8]) -> bool {
+        text.len() as u64 == self.len && crc32fast::hash(text) == self.checksum
+    }
+}
+
 /// Why a change may not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

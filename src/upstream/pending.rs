@@ -297,13 +297,12 @@ impl Stopping {
             answer = &mut self.answer => answer.ok(),
             () = self.sender.abandoned() => None,
         };
-        match answered {
-            Some(outcome) => self.sender.done(outcome),
-            None => {
-                // Without an answer the sender's end makes the outcome unknown, if anybody still listens.
-                drop(self.sender);
-                forget(self.answer, id, pending, linger).await;
-            }
+        if let Some(outcome) = answered {
+            self.sender.done(outcome);
+        } else {
+            // Without an answer the sender's end makes the outcome unknown, if anybody still listens.
+            drop(self.sender);
+            forget(self.answer, id, pending, linger).await;
         }
     }
 

@@ -123,8 +123,8 @@ async fn a_refused_subscription_is_an_answer_with_its_status() {
 async fn a_subscription_ends_as_the_server_ended_it() {
     let mut server = Setup::new().start().await;
     let mut client = server.connect().await;
-    let lost = Failure::new(Reason::OutcomeUnknown, "the session was lost", Retry::Yes);
-    for (outcome, is_result) in [(result("{}"), true), (Outcome::Failed(lost), false)] {
+    let broken = Failure::new(Reason::OutcomeUnknown, "the session was lost", Retry::Yes);
+    for (outcome, is_result) in [(result("{}"), true), (Outcome::Failed(broken), false)] {
         let (text, headers) = listen("7", "{}", true);
         client.post(&text, &headers).await;
         let asked = server.asked().await;

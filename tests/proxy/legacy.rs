@@ -41,7 +41,7 @@ impl Client {
         let body: Value = serde_json::from_str(&whole(response).await).unwrap();
         assert_eq!(body["result"]["serverInfo"]["name"], "scripted", "{body}");
         assert_eq!(body["result"]["capabilities"], json!({ "tools": {} }));
-        client.session = session.unwrap().to_str().unwrap().to_owned();
+        session.unwrap().to_str().unwrap().clone_into(&mut client.session);
         let ready = client.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
         assert_eq!(ready.status(), 202);
         client
@@ -85,7 +85,7 @@ impl Events {
             while let Some((event, rest)) = self.unread.split_once("\n\n") {
                 let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
                 let found = field("id: ").zip(field("data: ").filter(|data| !data.is_empty()));
-                self.unread = rest.to_owned();
+                rest.clone_into(&mut self.unread);
                 if found.is_some() {
                     return found;
                 }

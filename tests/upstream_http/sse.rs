@@ -1,7 +1,7 @@
 //! Servers that speak HTTP+SSE of 2024-11-05 only.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raincheck::config::{Limits, Transport};
 use raincheck::protocol::{Event, Principal, Reason};
@@ -175,8 +175,10 @@ async fn a_stream_of_pings_without_an_endpoint_is_no_connection() {
     config.connect_timeout = Duration::from_millis(200);
     let Transport::Http { url, headers, forward } = config.transport else { panic!() };
     config.transport = Transport::Sse { url, headers, forward };
+    let began = Instant::now();
     let failure = client_with(config, &Limits::default()).call("t").await.failure().clone();
     assert_eq!(failure.reason, Reason::NotStarted);
+    assert!(began.elapsed() < Duration::from_secs(3), "as the config says, not as long as it can be");
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ use crate::protocol::{
 pub(in crate::front) type Calls = Arc<dyn Fn(Call) -> BoxFuture<'static, Reply> + Send + Sync>;
 
 /// What a session is made of.
+#[derive(Clone)]
 pub(in crate::front) struct Seed {
     /// Where its calls go.
     pub(in crate::front) calls: Calls,
@@ -114,6 +115,8 @@ pub(in crate::front) struct NotOpened {
     pub(in crate::front) answer: Rope,
     /// What the server wants in the place of the caller's credentials, if that is why.
     pub(in crate::front) challenge: Option<Box<Challenge>>,
+    /// Why, if that was a failure of our own.
+    pub(in crate::front) reason: Option<Reason>,
 }
 
 /// Opens a session with the server for an `initialize` request with these `params`. An error is the answer to it.
@@ -124,7 +127,8 @@ pub(in crate::front) async fn open(
     params: Params,
     credentials: Credentials,
 ) -> Result<Opened, NotOpened> {
-    let refused = |error: &RpcError| NotOpened { answer: message::error(Some(id), error), challenge: None };
+    let refused =
+        |error: &RpcError| NotOpened { answer: message::error(Some(id), error), challenge: None, reason: None };
     let text = |json: Json| json.read::<String>().ok();
     let Some(requested) = params.raw().member("protocolVersion").and_then(text) else {
         let error = RpcError::new(code::INVALID_PARAMS, "Invalid params: initialize needs protocolVersion, a string");
@@ -141,7 +145,7 @@ pub(in crate::front) async fn open(
             Event::Attached(result) => break result,
             Event::Done(Outcome::Failed(failure)) => {
                 let NotOpened { answer, .. } = refused(&RpcError::from(&failure));
-                return Err(NotOpened { answer, challenge: failure.challenge });
+                return Err(NotOpened { answer, challenge: failure.challenge, reason: Some(failure.reason) });
             }
             Event::Done(outcome) => return Err(refused(&not_opened(outcome))),
             // Nothing is for the client before its session is open; a question is refused by this.

@@ -157,3 +157,51 @@ proptest! {
         }
     }
 }
+
+/// Values in spellings that reading and writing them again would change.
+fn any_spelling() -> impl Strategy<Value = String> {
+    let spelled = prop_oneof![
+        Just("1.0"),
+        Just("1E400"),
+        Just("-0"),
+        Just("9007199254740995"),
+        Just("0.10"),
+        Just("18446744073709551615"),
+        Just(r#""\u0041\/""#),
+        Just(r#"{ "z":1 , "a":[ 1.50 ] }"#),
+        Just("null"),
+        Just("[1,  2]"),
+    ];
+    spelled.prop_map(str::to_owned)
+}
+
+proptest! {
+    #[test]
+    fn every_other_member_keeps_its_bytes_and_its_place(
+        members in prop::collection::btree_map("[a-z]{1,6}", any_spelling(), 0..8),
+        meta in prop::collection::btree_map("[a-z]{1,6}", any_spelling(), 0..4),
+    ) {
+        let object = |members: &std::collections::BTreeMap<String, String>| {
+            let members: Vec<_> = members.iter().rev().map(|(name, value)| format!("\"{name}\": {value}")).collect();
+            members.join(",")
+        };
+        let comma = if members.is_empty() { "" } else { "," };
+        let related = r#""io.modelcontextprotocol/related-task":{"taskId":"t"}"#;
+        let behind = if meta.is_empty() { "" } else { "," };
+        let from = format!("{{\"_meta\":{{{related}{behind}{}}}{comma}{}}}", object(&meta), object(&members));
+        let from = Json::parse(bytes::Bytes::from(from)).unwrap();
+        for method in [Method::CallTool, Method::ListTools, Method::Discover, Method::ListPrompts] {
+            let shaped = Json::parse(bytes::Bytes::from(text(result(&method, &from).unwrap()))).unwrap();
+            let spelled = |json: &Json, skipped: &[&str]| -> Vec<(String, String)> {
+                let members = json.members().unwrap();
+                let kept = members.iter().filter(|(name, _)| !skipped.contains(name));
+                kept.map(|(name, raw)| (name.to_owned(), raw.get().to_owned())).collect()
+            };
+            let ours = ["_meta", "resultType", "tools", "ttlMs", "cacheScope", "capabilities"];
+            prop_assert_eq!(spelled(&shaped, &ours), spelled(&from, &ours));
+            let left = shaped.member("_meta").map(|meta| spelled(&meta, &[])).unwrap_or_default();
+            let before = spelled(&from.member("_meta").unwrap(), &["io.modelcontextprotocol/related-task"]);
+            prop_assert_eq!(left, before);
+        }
+    }
+}

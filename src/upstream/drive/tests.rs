@@ -8,8 +8,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::*;
+use crate::jobs::Jobs;
 use crate::protocol::error::code;
 use crate::protocol::{Answer, Caller, Credentials, Json, Method, Params, Principal, RpcError, TaskSupport};
+
+/// No wait is longer; the clock is paused.
+const LONG: Duration = Duration::from_hours(1);
 
 /// A leg whose requests come out at the other end, with the way to answer them.
 #[derive(Debug)]
@@ -28,7 +32,7 @@ impl Leg for Wire {
 
 impl Server {
     async fn take(&mut self, method: &str) -> (Call, ReplySender) {
-        let taken = timeout(Duration::from_secs(3600), self.0.recv()).await.expect("no request comes").unwrap();
+        let taken = timeout(LONG, self.0.recv()).await.expect("no request comes").unwrap();
         assert_eq!(taken.0.method.name(), method, "{}", taken.0.params.raw().as_str());
         taken
     }
@@ -69,7 +73,7 @@ fn manners() -> Manners {
 fn modern_call(call: Call, manners: Manners) -> (Server, Reply, JoinHandle<()>) {
     let (requests, server) = mpsc::unbounded_channel();
     let (mut sender, reply) = Reply::channel();
-    let job = tokio::spawn(async move {
+    let job = Jobs::new().spawn("call", async move {
         let outcome = modern(&Wire(requests), manners, call, &mut sender).await;
         sender.done(outcome);
     });
@@ -80,7 +84,7 @@ fn legacy_call(needs: Needs, manners: Manners) -> (Server, Reply, JoinHandle<()>
     let (requests, server) = mpsc::unbounded_channel();
     let (mut sender, reply) = Reply::channel();
     let call = call_of(&Method::CallTool, ABLE);
-    let job = tokio::spawn(async move {
+    let job = Jobs::new().spawn("call", async move {
         let outcome = legacy(&Wire(requests), &needs, manners, call, &mut sender).await;
         sender.done(outcome);
     });
@@ -93,7 +97,7 @@ fn able() -> Needs {
 
 async fn question(reply: &mut Reply) -> crate::protocol::Ask {
     loop {
-        match timeout(Duration::from_secs(3600), reply.next()).await.expect("nothing is asked") {
+        match timeout(LONG, reply.next()).await.expect("nothing is asked") {
             Some(Event::Ask(ask)) => return ask,
             Some(Event::Progress(_)) => {}
             other => panic!("{other:?}"),
@@ -102,14 +106,14 @@ async fn question(reply: &mut Reply) -> crate::protocol::Ask {
 }
 
 async fn result(reply: Reply) -> String {
-    match timeout(Duration::from_secs(3600), reply.outcome()).await.expect("the call hangs") {
+    match timeout(LONG, reply.outcome()).await.expect("the call hangs") {
         Outcome::Result(result) => result.as_str().to_owned(),
         other => panic!("{other:?}"),
     }
 }
 
 async fn failure(reply: Reply) -> Failure {
-    match timeout(Duration::from_secs(3600), reply.outcome()).await.expect("the call hangs") {
+    match timeout(LONG, reply.outcome()).await.expect("the call hangs") {
         Outcome::Failed(failure) => failure,
         other => panic!("{other:?}"),
     }
@@ -186,7 +190,7 @@ async fn a_call_that_is_cancelled_or_left_while_it_asks_is_over_and_its_question
             reply.cancel();
             assert_eq!(failure(reply).await.reason, Reason::OutcomeUnknown);
         }
-        timeout(Duration::from_secs(60), ask.withdrawn()).await.unwrap();
+        timeout(LONG, ask.withdrawn()).await.unwrap();
         job.await.unwrap();
         assert!(server.is_idle());
     }
@@ -249,13 +253,13 @@ async fn questions_of_a_modern_task_are_put_once_answered_by_key_and_withdrawn_w
     // Eventually consistent: the answered key may still be shown.
     server.answer("tasks/get", &stands("input_required", &requests(&["a", "b"]))).await;
     server.answer("tasks/get", &stands("input_required", &requests(&["c"]))).await;
-    timeout(Duration::from_secs(60), b.withdrawn()).await.unwrap();
+    timeout(LONG, b.withdrawn()).await.unwrap();
     let c = question(&mut reply).await;
     assert_eq!(c.question().key.as_deref(), Some("c"));
     server.answer("tasks/get", &stands("failed", r#","error":{"code":-7,"message":"m","z":1}"#)).await;
     let Outcome::Error(error) = reply.outcome().await else { panic!() };
     assert_eq!(error.raw().as_str(), r#"{"code":-7,"message":"m","z":1}"#);
-    timeout(Duration::from_secs(60), c.withdrawn()).await.unwrap();
+    timeout(LONG, c.withdrawn()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,7 +305,7 @@ async fn a_cancel_becomes_one_of_the_servers_task_and_its_answer_may_still_win()
     reply.cancel();
     let began = Instant::now();
     server.answer("tasks/cancel", "{}").await;
-    let busy = tokio::spawn(async move {
+    let busy = Jobs::new().spawn("server", async move {
         loop {
             server.answer("tasks/get", &stands("working", "")).await;
         }

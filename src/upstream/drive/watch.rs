@@ -28,8 +28,17 @@ pub(super) struct Watch<'a, L> {
     message: Option<String>,
     /// Messages that were passed on as progress.
     reports: u64,
-    /// Until when an answer is waited for, once the server was asked to stop.
-    stopped: Option<Option<Instant>>,
+    wish: Wish,
+}
+
+/// What the caller wants.
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    /// The outcome.
+    Outcome,
+    /// That the server stops, which it was asked to. The outcome is waited for until then; `None` for as long as
+    /// somebody listens.
+    Stop(Option<Instant>),
 }
 
 /// What ended a wait.
@@ -81,7 +90,7 @@ impl<'a, L: Leg> Watch<'a, L> {
             last_failure: String::new(),
             message: None,
             reports: 0,
-            stopped: None,
+            wish: Wish::Outcome,
         };
         watch.report(created);
         watch
@@ -108,7 +117,10 @@ impl<'a, L: Leg> Watch<'a, L> {
         let mut ready = std::pin::pin!(ready);
         let stop = self.sender.cancellation();
         loop {
-            let (stopping, deadline) = (self.stopped.is_some(), self.stopped.flatten());
+            let (stopping, deadline) = match self.wish {
+                Wish::Outcome => (false, None),
+                Wish::Stop(deadline) => (true, deadline),
+            };
             tokio::select! {
                 biased;
                 () = self.sender.abandoned() => {
@@ -121,7 +133,7 @@ impl<'a, L: Leg> Watch<'a, L> {
                         ForwardCancel::Forward | ForwardCancel::Never => Some(Instant::now() + self.manners.grace),
                         ForwardCancel::Ignored => None,
                     };
-                    self.stopped = Some(patience);
+                    self.wish = Wish::Stop(patience);
                 }
                 value = &mut ready => return Wake::Ready(value),
                 () = sleep_until(deadline) => {

@@ -13,11 +13,11 @@ use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Call, Event, Json, Method, Outcome, Params, Reply, ReplySender, TaskSupport};
 
 /// What a server can tell of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Offers {
-    tools: bool,
-    prompts: bool,
-    resources: bool,
+    /// Changes of these lists, as the filter calls them.
+    lists: Vec<&'static str>,
+    /// Changes of single resources.
     updates: bool,
 }
 
@@ -83,7 +83,7 @@ async fn stream(mut reply: Reply, resources: &mut watch::Receiver<BTreeSet<Strin
 async fn changed(resources: &mut watch::Receiver<BTreeSet<String>>) {
     if resources.changed().await.is_err() {
         // The client has gone; whoever runs this ends it.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -93,30 +93,23 @@ impl Offers {
             let said = capabilities.member(name).and_then(|capability| capability.member(what));
             said.is_some_and(|said| said.as_str() == "true")
         };
-        Self {
-            tools: says("tools", "listChanged"),
-            prompts: says("prompts", "listChanged"),
-            resources: says("resources", "listChanged"),
-            updates: says("resources", "subscribe"),
-        }
+        let lists =
+            [("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged")];
+        let lists = lists.into_iter().filter(|(name, _)| says(name, "listChanged")).map(|(_, list)| list);
+        Self { lists: lists.collect(), updates: says("resources", "subscribe") }
     }
 
     /// The request for all that can be told to the client; `None` if that is nothing.
-    fn request(self, call: &Call, resources: &BTreeSet<String>) -> Option<Call> {
+    fn request(&self, call: &Call, resources: &BTreeSet<String>) -> Option<Call> {
         let mut wanted = ObjectWriter::new();
-        let lists = [
-            ("toolsListChanged", self.tools),
-            ("promptsListChanged", self.prompts),
-            ("resourcesListChanged", self.resources),
-        ];
-        for (name, _) in lists.iter().filter(|(_, offered)| *offered) {
-            wanted.boolean(name, true);
+        for list in &self.lists {
+            wanted.boolean(list, true);
         }
         let updates = self.updates && !resources.is_empty();
         if updates {
             wanted.raw("resourceSubscriptions", &Json::from_value(&serde_json::json!(resources)));
         }
-        if !updates && lists.iter().all(|(_, offered)| !offered) {
+        if !updates && self.lists.is_empty() {
             return None;
         }
         let mut params = ObjectWriter::new();

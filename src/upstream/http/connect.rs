@@ -328,6 +328,9 @@ impl Connect for HttpConnect {
             Principal::Named(_) | Principal::Subject { .. } => Distinction::default(),
             Principal::Local | Principal::Anonymous | Principal::Credential(_) => {
                 let forwarded = self.0.endpoint.forwarded(&caller.credentials);
+                if forwarded.is_empty() {
+                    return Distinction::default();
+                }
                 let parts = forwarded.iter().flat_map(|(name, value): (&HeaderName, &HeaderValue)| {
                     [name.as_str().as_bytes(), value.as_bytes()]
                 });

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderValue};
-use tokio::sync::mpsc;
 
 use super::answer::{self, Answer, Media, ReadLimits, Refusal, Unusable};
 use super::client::{SendError, Taken};
@@ -18,7 +17,7 @@ use super::failures;
 use super::ids::{self, Named};
 use super::session::HttpSession;
 use crate::protocol::message::MessageError;
-use crate::protocol::{Call, Event, Failure, Json, Message, Method, Notification, Outcome, Progress, Rope};
+use crate::protocol::{Call, Event, Failure, Json, Message, Method, Notification, Outcome, Progress, Reply, Rope};
 use crate::upstream::questions::{Origin, Request};
 use crate::upstream::{outcome, subscription};
 
@@ -35,7 +34,7 @@ pub(super) struct Exchange<'a> {
     /// What was read and is still to be taken.
     ready: VecDeque<Step>,
     /// Progress that comes on the session's listen stream.
-    elsewhere: mpsc::Receiver<Progress>,
+    elsewhere: Option<Reply>,
     resume: Resume,
 }
 
@@ -109,7 +108,7 @@ impl<'a> Exchange<'a> {
         call: &'a Call,
         (id, message): (u64, Rope),
         forwarded: &'a HeaderMap,
-        elsewhere: mpsc::Receiver<Progress>,
+        elsewhere: Option<Reply>,
     ) -> Self {
         let (state, ready, resume) = (State::New(message), VecDeque::new(), Resume::default());
         Self { link, server, call, id, forwarded, state, ready, elsewhere, resume }
@@ -124,7 +123,7 @@ impl<'a> Exchange<'a> {
             match std::mem::replace(&mut self.state, State::Over) {
                 State::New(message) => self.send(message).await,
                 State::Reading(stream, origin) => self.read(stream, origin).await,
-                State::Broken(how) => self.resume(how).await,
+                State::Broken(how) => Box::pin(self.resume(how)).await,
                 State::Over => return Step::Done(Outcome::Failed(Failure::outcome_unknown("the exchange is over"))),
             }
         }
@@ -206,8 +205,8 @@ impl<'a> Exchange<'a> {
     async fn read(&mut self, mut stream: Box<EventStream>, origin: Stream) {
         let item = tokio::select! {
             item = stream.next() => item,
-            Some(progress) = self.elsewhere.recv() => {
-                self.ready.push_back(Step::Event(Event::Progress(progress)));
+            Some(event @ Event::Progress(_)) = next_of(&mut self.elsewhere) => {
+                self.ready.push_back(Step::Event(event));
                 self.state = State::Reading(stream, origin);
                 return;
             }
@@ -396,6 +395,13 @@ impl<'a> Exchange<'a> {
             Link::Session(session) => session.limits(),
             Link::Modern(connect) => connect.limits(),
         }
+    }
+}
+
+async fn next_of(reply: &mut Option<Reply>) -> Option<Event> {
+    match reply {
+        Some(reply) => reply.next().await,
+        None => None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::HeaderMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -186,16 +186,21 @@ impl Runner {
             Ended::SessionGone(_) => call.method != Method::CallTool,
             Ended::Done(_) => false,
         };
-        if repeat && !sender.is_cancelled() { self.attempt(call, sender).await } else { first }
+        // Rare, so its state is not part of every call's.
+        if repeat && !sender.is_cancelled() { Box::pin(self.attempt(call, sender)).await } else { first }
     }
 
     async fn attempt(&self, call: &Call, sender: &mut ReplySender) -> Ended {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         if !self.is_modern() {
             let session = tokio::select! {
+                biased;
                 session = self.session(call, &forwarded) => session,
                 () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
             };
+            if sender.is_cancelled() {
+                return Ended::Done(Outcome::Failed(outcome::never_sent()));
+            }
             match session {
                 Ok(session) => {
                     log_level::ask(&*session, call).await;
@@ -278,7 +283,7 @@ impl Runner {
         if call.method != Method::CallTool || session.trust() != Trust::Doubtful {
             return Ok(session);
         }
-        match session.check(forwarded).await {
+        match Box::pin(session.check(forwarded)).await {
             Ok(Health::Known) => Ok(session),
             Ok(Health::Gone) => self.0.sessions.get_for(call).await,
             Err(error) => {
@@ -297,7 +302,7 @@ impl Runner {
         let (in_flight, elsewhere) = session.begin(forwarded, call, sender.events());
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
-        let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, elsewhere);
+        let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));
         self.drive(exchange, Leave::Tell { in_flight, forwarded }, sender).await
     }
 
@@ -307,9 +312,8 @@ impl Runner {
         }
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let message = wire::request(call, ServerEra::Modern, id);
-        let (_, elsewhere) = mpsc::channel(1);
         let link = Link::Modern(self.0.connect.clone());
-        let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, elsewhere);
+        let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, None);
         self.drive(exchange, Leave::Close, sender).await
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{ReadLimits, Refusal};
@@ -17,7 +17,7 @@ use super::endpoint::Endpoint;
 use super::ids;
 use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::protocol::{Call, EventSender, Json, Progress, Rope};
+use crate::protocol::{Call, Event, EventSender, Json, Progress, Reply, ReplySender, Rope};
 use crate::shared_map::SharedMap;
 use crate::upstream::questions::{Fate, Floor, Origin, Request as Asked, Seat};
 use crate::upstream::sessions;
@@ -59,7 +59,7 @@ struct Inner {
     parts: Parts,
     next_id: AtomicU64,
     /// Where progress that comes on the listen stream goes.
-    progress: SharedMap<u64, mpsc::Sender<Progress>>,
+    progress: SharedMap<u64, ReplySender>,
     life: Mutex<Life>,
     /// It takes no calls any more.
     over: CancellationToken,
@@ -110,9 +110,6 @@ pub(super) const ACKNOWLEDGE: Duration = Duration::from_secs(10);
 
 /// How long a close may take.
 const CLOSE: Duration = Duration::from_secs(2);
-
-/// Progress that waits for its call; more is dropped.
-const WAITING_PROGRESS: usize = 8;
 
 impl HttpSession {
     /// A session after its handshake.
@@ -187,14 +184,9 @@ impl HttpSession {
         unknown && self.has_id() && refusal.answers(id).is_none()
     }
 
-    /// Begins a call with these headers. Progress that comes on the listen stream comes out of the receiver; what the
+    /// Begins a call with these headers. Progress that comes on the listen stream comes out of the reply; what the
     /// server asks in its course goes to `events`.
-    pub(super) fn begin(
-        &self,
-        forwarded: &HeaderMap,
-        call: &Call,
-        events: EventSender,
-    ) -> (InFlight, mpsc::Receiver<Progress>) {
+    pub(super) fn begin(&self, forwarded: &HeaderMap, call: &Call, events: EventSender) -> (InFlight, Reply) {
         if let OwnHeaders::Newest(newest) = &self.0.parts.forwarded {
             let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
             if *newest != *forwarded {
@@ -202,7 +194,7 @@ impl HttpSession {
             }
         }
         let id = self.next_id();
-        let (progress, progress_out) = mpsc::channel(WAITING_PROGRESS);
+        let (progress, progress_out) = Reply::channel();
         self.0.progress.insert(id, progress);
         self.life().calls += 1;
         let seat = self.0.parts.floor.enter(id, call, events);
@@ -296,10 +288,8 @@ impl HttpSession {
     /// Takes progress in that came on the listen stream.
     pub(super) fn progress(&self, params: &Json) {
         let id = params.member("progressToken").as_ref().and_then(ids::token);
-        let call = id.and_then(|id| self.0.progress.get(&id));
-        if let (Some(call), Some(progress)) = (call, Progress::read(params)) {
-            // Full: the call is behind, and newer progress will follow.
-            let _ = call.try_send(progress);
+        if let (Some(id), Some(progress)) = (id, Progress::read(params)) {
+            self.0.progress.with(&id, |call| call.event(Event::Progress(progress)));
         }
     }
 

@@ -12,9 +12,11 @@ mod tests;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::opening::Key;
@@ -94,8 +96,8 @@ struct Inner<C: Connect> {
     /// In the order in which they were opened.
     rows: SharedMap<Key, Vec<Arc<Slot<C::Session>>>>,
     room: Arc<Semaphore>,
-    /// Wakes the session that has been idle for longest, to make room.
-    pressed: Notify,
+    /// Somebody waits for room and no session was idle: the first that is used no more is to go.
+    pressed: Arc<AtomicBool>,
     jobs: Jobs,
     closing: CancellationToken,
 }
@@ -152,7 +154,7 @@ impl<C: Connect> Sessions<C> {
         let room = Arc::new(Semaphore::new(server.max_sessions.min(Semaphore::MAX_PERMITS)));
         let closing = CancellationToken::new();
         let rows = SharedMap::default();
-        Self(Arc::new(Inner { connector, server, rows, room, pressed: Notify::new(), jobs, closing }))
+        Self(Arc::new(Inner { connector, server, rows, room, pressed: Arc::default(), jobs, closing }))
     }
 
     /// A session for `call`, opened first if there is none. That of a legacy client is never opened here.
@@ -213,6 +215,10 @@ impl<C: Connect> Sessions<C> {
     /// The session behind a visit, once it is open and it is this visit's turn.
     async fn settled(&self, visit: Visit<C::Session>, want: Want) -> Result<Lease<C::Session>, Failure> {
         let broken = || outcome::not_started(&self.0.server.name, "connecting broke off");
+        if let Some(session) = visit.slot.session() {
+            let serial = self.0.server.serial && want.waits_for_its_turn();
+            return Ok(visit.take_turn(session, serial).await);
+        }
         let mut state = visit.slot.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
         let settled = settled.map(|state| state.clone());
@@ -241,7 +247,7 @@ impl<C: Connect> Sessions<C> {
         // An idle session is closed to make room, if there is one.
         let server = &self.0.server;
         let full = || outcome::too_many_sessions(&server.name, server.max_sessions);
-        self.0.pressed.notify_one();
+        self.0.make_room();
         let room = tokio::time::timeout(MAKING_ROOM, Arc::clone(&self.0.room).acquire_owned()).await;
         let permit = room.map_err(|_| full())?.map_err(|_| full())?;
         self.enter(key, &opening, want, Some(permit))?.ok_or_else(full)
@@ -260,6 +266,14 @@ impl<C: Connect> Sessions<C> {
             return Err(outcome::stopping());
         }
         let alone = want.is_call() && self.calls_run_alone(key);
+        // The usual case, with one look at the table.
+        let at_once = |row: &Vec<Arc<Slot<_>>>| {
+            let slot = row.iter().find(|slot| !(slot.is_resting() || alone && slot.calls() > 0))?;
+            row.iter().all(|slot| !slot.is_over()).then(|| slot.enter(want))
+        };
+        if let Some(Some(visit)) = sessions.rows.with(key, at_once) {
+            return Ok(Some(visit));
+        }
         let mut opened = None;
         let visit = sessions.rows.update_or_insert(key.clone(), Vec::new, |row| {
             // The supervisor of a session that ended may not have seen it yet.
@@ -274,7 +288,7 @@ impl<C: Connect> Sessions<C> {
                 for resting in row.extract_if(.., |slot| slot.is_resting()) {
                     resting.replaced();
                 }
-                let slot = Arc::new(Slot::new(permit));
+                let slot = Arc::new(Slot::new(permit, Arc::clone(&sessions.pressed)));
                 row.push(Arc::clone(&slot));
                 let visit = slot.enter(want);
                 opened = Some(slot);
@@ -333,20 +347,25 @@ impl<C: Connect> Tenancy<C> {
     }
 
     /// Resolves when nobody has used the session for `session_idle`; it is out of the table then.
+    ///
+    /// It looks when the session may have been idle for long enough, so that no call has to wake it.
     async fn idle(&self) {
-        let mut visits = self.slot.visits.subscribe();
-        // The sender is in the slot that we hold, so waiting cannot fail.
-        while visits.wait_for(|visits| visits.all == 0).await.is_ok() {
-            tokio::select! {
-                // Also a visit that is over already.
-                _ = visits.changed() => continue,
-                () = tokio::time::sleep(self.sessions.server.session_idle) => {}
-                // Whoever has waited longest is woken first.
-                () = self.sessions.pressed.notified() => {}
-            }
-            if self.take_out(|slot| slot.visits.borrow().all == 0) {
+        let patience = self.sessions.server.session_idle;
+        let mut look = Instant::now() + patience;
+        loop {
+            let unwanted = tokio::select! {
+                () = tokio::time::sleep_until(look) => false,
+                () = self.slot.unwanted.notified() => true,
+            };
+            let is_over = |since: Instant| unwanted || since.elapsed() >= patience;
+            if self.take_out(|slot| slot.idle_since().is_some_and(is_over)) {
                 return;
             }
+            if unwanted {
+                // A call came first.
+                self.sessions.make_room();
+            }
+            look = self.slot.idle_since().unwrap_or_else(Instant::now) + patience;
         }
     }
 
@@ -365,6 +384,28 @@ impl<C: Connect> Tenancy<C> {
     fn give_up(&self) {
         self.take_out(|_| true);
         self.slot.retire();
+    }
+}
+
+impl<C: Connect> Inner<C> {
+    /// Has the session that has been idle for longest closed, or else the first that is used no more.
+    fn make_room(&self) {
+        let mut longest: Option<(Instant, Arc<Slot<C::Session>>)> = None;
+        self.pressed.store(true, Ordering::SeqCst);
+        self.rows.for_each(|_, row| {
+            for slot in row {
+                if let Some(since) = slot.idle_since()
+                    && longest.as_ref().is_none_or(|(other, _)| since < *other)
+                {
+                    longest = Some((since, Arc::clone(slot)));
+                }
+            }
+        });
+        if let Some((_, slot)) = longest
+            && self.pressed.swap(false, Ordering::SeqCst)
+        {
+            slot.unwanted.notify_one();
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The place of one session in the table, from its opening on.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Session, Want};
@@ -12,7 +14,11 @@ use crate::protocol::Failure;
 #[derive(Debug)]
 pub(super) struct Slot<S> {
     pub(super) state: watch::Sender<State<S>>,
-    pub(super) visits: watch::Sender<Visits>,
+    visits: Mutex<Visits>,
+    /// To be closed if it is not in use.
+    pub(super) unwanted: Notify,
+    /// Somebody waits for room: the first session that is used no more is to go.
+    pressed: Arc<AtomicBool>,
     /// To be closed although it is in use.
     pub(super) dismissed: CancellationToken,
     /// The right to use it alone, where it takes one call at a time.
@@ -29,11 +35,13 @@ pub(super) enum State<S> {
 }
 
 /// How many use a session.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Visits {
-    pub(super) all: usize,
+#[derive(Clone, Copy, Debug)]
+struct Visits {
+    all: usize,
     /// Of them: calls in whose course the server may ask.
-    pub(super) calls: usize,
+    calls: usize,
+    /// When the last one left, or it was made.
+    left: Instant,
 }
 
 /// One user of a slot.
@@ -52,10 +60,12 @@ pub(in crate::upstream) struct Lease<S> {
 }
 
 impl<S: Session> Slot<S> {
-    pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(permit: OwnedSemaphorePermit, pressed: Arc<AtomicBool>) -> Self {
         Self {
             state: watch::Sender::new(State::Connecting),
-            visits: watch::Sender::default(),
+            visits: Mutex::new(Visits { all: 0, calls: 0, left: Instant::now() }),
+            unwanted: Notify::new(),
+            pressed,
             dismissed: CancellationToken::new(),
             turn: Arc::new(Semaphore::new(1)),
             permit: Mutex::new(Some(permit)),
@@ -63,16 +73,24 @@ impl<S: Session> Slot<S> {
     }
 
     pub(super) fn enter(self: &Arc<Self>, want: Want) -> Visit<S> {
-        self.visits.send_modify(|visits| {
-            visits.all += 1;
-            visits.calls += usize::from(want.is_call());
-        });
+        let mut visits = self.visits();
+        visits.all += 1;
+        visits.calls += usize::from(want.is_call());
+        drop(visits);
         Visit { slot: Arc::clone(self), want }
     }
 
     /// How many calls run on it in whose course the server may ask.
     pub(super) fn calls(&self) -> usize {
-        self.visits.borrow().calls
+        self.visits().calls
+    }
+
+    /// The session, if it is open.
+    pub(super) fn session(&self) -> Option<S> {
+        match &*self.state.borrow() {
+            State::Open(session) => Some(session.clone()),
+            State::Connecting | State::Failed(_) => None,
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -102,6 +120,18 @@ impl<S: Session> Slot<S> {
     }
 }
 
+impl<S> Slot<S> {
+    /// Since when it has not been in use.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let visits = self.visits();
+        (visits.all == 0).then_some(visits.left)
+    }
+
+    fn visits(&self) -> MutexGuard<'_, Visits> {
+        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<S> Visit<S> {
     /// Waits for the turn of this visit, if `serial`.
     pub(super) async fn take_turn(self, session: S, serial: bool) -> Lease<S> {
@@ -112,10 +142,17 @@ impl<S> Visit<S> {
 
 impl<S> Drop for Visit<S> {
     fn drop(&mut self) {
-        self.slot.visits.send_modify(|visits| {
+        let slot = &self.slot;
+        let is_last = {
+            let mut visits = slot.visits();
             visits.all = visits.all.saturating_sub(1);
             visits.calls = visits.calls.saturating_sub(usize::from(self.want.is_call()));
-        });
+            visits.left = Instant::now();
+            visits.all == 0
+        };
+        if is_last && slot.pressed.swap(false, Ordering::SeqCst) {
+            slot.unwanted.notify_one();
+        }
     }
 }
 

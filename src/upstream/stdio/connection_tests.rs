@@ -323,7 +323,9 @@ async fn what_a_modern_server_says_of_a_subscription_reaches_the_one_that_it_nam
         let call = Call { method: Method::Listen, params, caller, arrived: Instant::now() };
         let (sender, reply) = Reply::channel();
         let connection = connection.clone();
-        tokio::spawn(async move { crate::upstream::drive::on_connection(&connection, &call, sender).await });
+        Jobs::new().spawn("call", async move {
+            crate::upstream::drive::on_connection(&connection, &call, sender).await;
+        });
         reply
     };
     let mut tools = listen("toolsListChanged");

@@ -90,3 +90,19 @@ async fn events_that_never_were_or_are_of_another_session_are_refused() {
     assert_eq!((head.status, code(&again.body(&head).await)), (400, -32600));
     assert_eq!(session.get(&mut again, "1-0").await.status, 200);
 }
+
+#[tokio::test]
+async fn of_streams_that_ended_only_the_last_are_kept() {
+    let mut server = Setup::new().start().await;
+    let (mut client, mut again) = (server.connect().await, server.connect().await);
+    let session = Session::open(&mut server, &mut client, "2025-11-25").await;
+    for id in 1..=40 {
+        client.post(&tool(&id.to_string()), &session.header()).await;
+        server.asked().await.sender.done(result("{}"));
+        client.response().await;
+    }
+    let head = session.get(&mut again, "1-0").await;
+    assert_eq!((head.status, code(&again.body(&head).await)), (400, -32600));
+    assert_eq!(session.get(&mut again, "40-0").await.status, 200);
+    assert_eq!(message(&mut again).await["id"], 40);
+}

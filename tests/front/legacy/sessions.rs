@@ -222,6 +222,29 @@ async fn sessions_over_the_limit_take_the_place_of_one_that_is_idle_or_are_refus
 }
 
 #[tokio::test]
+async fn where_the_server_has_no_place_left_an_idle_session_makes_room() {
+    let mut server = Setup::new().start().await;
+    let mut client = server.connect().await;
+    let mut idle = Session::open(&mut server, &mut client, "2025-11-25").await;
+    let busy = || Outcome::Failed(Failure::new(Reason::Busy, "max_sessions", Retry::After(Duration::from_secs(1))));
+    client.post(&initialize("2025-11-25"), "").await;
+    server.asked().await.sender.done(busy());
+    let again = server.asked().await;
+    bounded(idle.attached.sender.abandoned()).await;
+    again.sender.event(Event::Attached(json(r#"{"protocolVersion":"2025-11-25"}"#)));
+    let (head, _) = client.response().await;
+    let session = format!("mcp-session-id: {}\r\n", head.get("mcp-session-id").unwrap());
+    client.post(&tool("1"), &session).await;
+    let _running = server.asked().await;
+    let mut other = server.connect().await;
+    other.post(&initialize("2025-11-25"), "").await;
+    server.asked().await.sender.done(busy());
+    let (head, body) = other.response().await;
+    assert_eq!((head.status, code(&body)), (200, -31005));
+    assert!(server.is_untouched());
+}
+
+#[tokio::test]
 async fn a_session_that_nobody_uses_ends_and_one_with_an_open_stream_does_not() {
     let mut setup = Setup::new();
     setup.listen.session_idle = Duration::from_millis(50);

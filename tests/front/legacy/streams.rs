@@ -193,6 +193,8 @@ async fn a_notification_of_the_client_reaches_the_server_before_its_post_is_answ
     client.post(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#, &session.header()).await;
     let asked = server.asked().await;
     assert_eq!(asked.call.method, Method::Notify("notifications/roots/list_changed".to_owned()));
+    let early = tokio::time::timeout(std::time::Duration::from_millis(50), client.head()).await;
+    assert!(early.is_err(), "{early:?}");
     asked.sender.done(result("{}"));
     assert_eq!(client.response().await.0.status, 202);
     client.post(r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"t"}}"#, &session.header()).await;

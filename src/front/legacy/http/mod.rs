@@ -205,10 +205,17 @@ impl Legacy {
             same_id: SameId::Runs,
             places: (Arc::clone(&self.calls.0), self.calls.1),
         };
-        let Opened { session, own, answer } = match super::open(seed, id, params, credentials).await {
+        let mut opened = super::open(seed.clone(), id, params.clone(), credentials.clone()).await;
+        // The server may have fewer places than we, all taken by clients that left without a word.
+        if opened.as_ref().is_err_and(|refused| refused.reason == Some(Reason::Busy))
+            && self.sessions.make_room(Some(sender.server), &sender.principal)
+        {
+            opened = super::open(seed, id, params, credentials).await;
+        }
+        let Opened { session, own, answer } = match opened {
             Ok(opened) => opened,
-            Err(NotOpened { answer, challenge: None }) => return Ok(whole(sender.accepts, answer)),
-            Err(NotOpened { answer, challenge: Some(challenge) }) => {
+            Err(NotOpened { answer, challenge: None, .. }) => return Ok(whole(sender.accepts, answer)),
+            Err(NotOpened { answer, challenge: Some(challenge), .. }) => {
                 let mut response = json(answer);
                 *response.status_mut() = challenge.status;
                 for wanted in challenge.wanted {

@@ -41,22 +41,34 @@ impl Sessions {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Some(place);
         }
+        if !self.make_room(None, principal) {
+            return None;
+        }
+        let place = Arc::clone(&self.places).acquire_owned();
+        tokio::time::timeout(ENDING, place).await.ok()?.ok()
+    }
+
+    /// Ends the session that has been idle for longest, of one server or of all; false if there is none that may be.
+    pub(super) fn make_room(&self, server: Option<&str>, principal: &Principal) -> bool {
         let mut idlest: Option<(bool, Duration, Arc<HttpSession>)> = None;
         self.open.for_each(|_, session| {
-            let Some(idle) = session.idle() else { return };
+            let Some(idle) = session.idle().filter(|_| server.is_none_or(|server| server == session.server)) else {
+                return;
+            };
             let is_own = session.session.principal() == principal;
             let is_better = idlest.as_ref().is_none_or(|(own, longest, _)| (is_own, idle) > (*own, *longest));
             if (is_own || idle >= IDLE_ENOUGH) && is_better {
                 idlest = Some((is_own, idle, Arc::clone(session)));
             }
         });
-        let (_, _, session) = idlest?;
-        tracing::info!(limit = self.limit, "an idle session was ended to make room: limits.sessions is reached");
+        let Some((_, _, session)) = idlest else { return false };
+        tracing::info!(
+            server = session.server,
+            "an idle session of a legacy client was ended to make room for another"
+        );
         self.remove(&session);
         session.closing.cancel();
-        drop(session);
-        let place = Arc::clone(&self.places).acquire_owned();
-        tokio::time::timeout(ENDING, place).await.ok()?.ok()
+        true
     }
 
     /// Takes in a session that was opened.
