@@ -1,4 +1,4 @@
-// node ran.mjs NAME FILE [--open] [TOOL=STARTS...]
+// node ran.mjs NAME FILE [--open] [TOOL=STARTS | TOOL=LEAST..MOST]...
 // Reads the fixture's log and prints one line. It is ok only if each tool that is named ran as often as it was called (a
 // call that was promoted, refused, asked back or cancelled is never sent twice), and no run was left open (without --open).
 import { existsSync, readFileSync } from 'node:fs';
@@ -10,14 +10,15 @@ const log = existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n').fil
 const events = log.map((line) => JSON.parse(line)).filter((e) => e.tool);
 const count = (ev, tool) => events.filter((e) => e.ev === ev && e.tool === tool).length;
 const wrong = [];
-const wanted = new Map(expected.map((word) => [word.slice(0, word.lastIndexOf('=')), Number(word.slice(word.lastIndexOf('=') + 1))]));
+const wanted = new Map(expected.map((word) => [word.slice(0, word.lastIndexOf('=')), word.slice(word.lastIndexOf('=') + 1).split('..').map(Number)]));
 const tools = new Set([...events.map((e) => e.tool), ...wanted.keys()]);
 let runs = 0;
 for (const tool of tools) {
   const began = count('start', tool);
   const open = began - count('cancelled', tool) - count('finish', tool) - count('error', tool);
   runs += began;
-  if (wanted.has(tool) && began !== wanted.get(tool)) wrong.push(`${tool} ran ${began} times instead of ${wanted.get(tool)}`);
+  const [least, most = least] = wanted.get(tool) ?? [0, Infinity];
+  if (began < least || began > most) wrong.push(`${tool} ran ${began} times instead of ${wanted.get(tool).join(' to ')}`);
   if (open !== 0 && !mayBeOpen) wrong.push(`${open} runs of ${tool} were never ended`);
 }
 if (!runs) wrong.push('nothing ran at all');
