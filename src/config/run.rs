@@ -82,8 +82,8 @@ pub struct StoreConfig {
     pub durability: Durability,
     /// How many bytes sled may use for its cache.
     pub cache_bytes: u64,
-    /// New tasks are refused when less than this is free on the disk; `None` for the larger of 256 MiB and a
-    /// tenth of the disk.
+    /// New tasks are refused when less than this is free on the disk; `None` for a tenth of the disk, but no
+    /// less than 256 MiB and no more than 4 GiB.
     pub min_free_bytes: Option<u64>,
     /// How many records the store may hold.
     pub max_tasks: u64,

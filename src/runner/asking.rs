@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Questions;
 use super::attend::Attendance;
 use super::desk::{Desk, DeskEvent, Write, refuse};
-use super::seat::{Owned, Seat};
+use super::seat::{Held, Owned, Seat};
 use crate::protocol::error::code;
 use crate::protocol::{Answer, Ask, Event, Failure, Reason, Retry, RpcError};
 use crate::store::{ChangeError, Closing, CommitError};
@@ -63,11 +63,24 @@ impl Attendance {
                     desk.promote_at = held.promote_at.take().or(desk.promote_at);
                     Seat::Held(held)
                 }
-                Questions::Promote | Questions::PassOn | Questions::Refuse => self.promote(held).await,
+                Questions::Promote | Questions::PassOn | Questions::Refuse => match self.promote(held).await {
+                    Seat::Held(held) => Seat::Held(self.without_store(held)),
+                    seat => seat,
+                },
             },
             // It is asked in the next round.
             Seat::Parked(parked) => Seat::Parked(parked),
         }
+    }
+
+    /// The store cannot take the task now. The caller is asked by a multi round-trip result: to hold it until there is
+    /// room would leave the question without anybody to answer it.
+    fn without_store(&mut self, mut held: Held) -> Held {
+        if let Some(desk) = &mut self.desk {
+            desk.gather();
+            desk.promote_at = held.promote_at.take().or(desk.promote_at);
+        }
+        held
     }
 
     /// Whether the caller may be asked this. The upstream has looked at that before.

@@ -15,7 +15,7 @@ use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
-use super::{Plan, Promotion, Shared, stopping};
+use super::{Plan, Promotion, Questions, Shared, stopping};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::task::State;
 
@@ -64,7 +64,9 @@ impl Run {
         let Turn::Mine(seat, permits) = self.turn(seat, call.arrived).await else { return };
         let Some(seat) = self.begin(seat).await else { return };
         let asked = self.plan.way.may_be_retried();
-        let subject = asked.then(|| Subject::of(&call));
+        // A call that its questions make a task is answered with them if the store cannot take it.
+        let promoted = self.plan.way.questions == Questions::Promote;
+        let subject = (asked || promoted).then(|| Subject::of(&call));
         // Answers to no question that is known here are no fault of the call.
         let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
         let running = Running::send(inner, call);

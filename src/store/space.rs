@@ -33,8 +33,10 @@ pub(super) enum Room {
 /// How old an answer may be.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Without a limit in the config: the larger of this and a tenth of the disk.
+/// Without a limit in the config: a tenth of the disk, but no less than this,
 const LEAST: u64 = 256 << 20;
+/// and no more than this: a large disk that is nine tenths full is not a full one.
+const MOST: u64 = 4 << 30;
 
 impl Space {
     pub(super) fn new(path: &Path, min_free: Option<u64>) -> Self {
@@ -64,7 +66,7 @@ impl Space {
             return Room::Gone;
         }
         let Some((free, total)) = self.free_and_total() else { return Room::Enough };
-        let needed = self.min_free.unwrap_or_else(|| LEAST.max(total / 10));
+        let needed = self.min_free.unwrap_or_else(|| (total / 10).clamp(LEAST, MOST));
         if free < needed { Room::Low(LowSpace { free, needed }) } else { Room::Enough }
     }
 

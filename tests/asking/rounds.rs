@@ -405,3 +405,18 @@ async fn a_client_that_declares_tasks_only_when_it_retries_gets_a_handle_with_th
     update(&proxy, &id, json!({ "input-1": {} })).await;
     answer(&mut asking).await.unwrap();
 }
+
+/// Held until there is room, the question would be without anybody to answer it, and the tool would wait for nothing.
+#[tokio::test]
+async fn a_question_that_cannot_make_its_call_a_task_is_put_to_the_caller() {
+    let mut proxy = Proxy::full(policy(Mode::Auto));
+    let (round, server, mut asking) = asked(&mut proxy, call("tools/call", export())).await;
+    assert_eq!((&round["resultType"], keys(&round)), (&json!("input_required"), vec!["input-1".to_owned()]));
+    let retry = call("tools/call", retry_of(export(), &round, &json!({ "input-1": accepted(&json!(1)) })));
+    let reply = proxy.send(retry).await;
+    assert_eq!(answer(&mut asking).await, Ok(accepted(&json!(1))));
+    server.done(Outcome::Result(text(r#"{"content":[]}"#)));
+    let Outcome::Result(result) = timeout(PATIENCE, reply.outcome()).await.unwrap() else { panic!() };
+    assert_eq!(result.as_str(), r#"{"content":[]}"#);
+    assert!(proxy.sent.try_recv().is_err(), "the call was sent twice");
+}

@@ -82,6 +82,12 @@ impl Proxy {
         Self::built(policy, Bounds { running: 100, waiting: 100 }, linger)
     }
 
+    /// On a disk that has no room for a task.
+    pub fn full(policy: ToolPolicy) -> Self {
+        let bounds = Bounds { running: 100, waiting: 100 };
+        Self::with_free(policy, bounds, Linger::AtMost(Duration::from_millis(50)), |layer| layer, u64::MAX)
+    }
+
     /// Around a service that never issues a `requestState`.
     pub fn refusing(policy: ToolPolicy) -> Self {
         let bounds = Bounds { running: 100, waiting: 100 };
@@ -98,9 +104,20 @@ impl Proxy {
         linger: Linger,
         change: impl FnOnce(TasksLayer) -> TasksLayer,
     ) -> Self {
+        Self::with_free(policy, bounds, linger, change, 0)
+    }
+
+    fn with_free(
+        policy: ToolPolicy,
+        bounds: Bounds,
+        linger: Linger,
+        change: impl FnOnce(TasksLayer) -> TasksLayer,
+        min_free: u64,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let runs = Jobs::new();
-        let config = store_config(&folder.path().join("store"));
+        let path = folder.path().join("store");
+        let config = StoreConfig { min_free_bytes: Some(min_free), ..store_config(&path) };
         let Opened { store, .. } = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
         let runner = Runner::new(store.clone(), runs.clone(), bounds);
         let (sender, sent) = mpsc::unbounded_channel();
