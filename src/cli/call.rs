@@ -67,7 +67,7 @@ impl Call {
     async fn try_run(self, display: &mut Display) -> Result<u8, Stop> {
         let arguments = read_arguments(&self.arguments).map_err(Stop::usage)?;
         let mut person = Person::of_process();
-        let endpoint = self.common.endpoint(&self.url)?.with_person(person.is_here());
+        let endpoint = self.common.endpoint(&self.url)?.with_person(person.is_here() || self.detach);
         let handles = Handles::of_user().map_err(Stop::failure)?;
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut signals = Signals::of_process().map_err(Stop::failure)?;

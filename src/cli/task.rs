@@ -179,7 +179,8 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
     // What a failure says is said at the end.
     let message = task.message.as_deref().filter(|_| !matches!(task.status, Status::Failed(_)));
     let message = message.map(|text| format!(": {}", terminal::one_line(text, 300))).unwrap_or_default();
-    terminal::say(&format!("{} since {}{message}", task.word(), terminal::one_line(&task.created, 40)));
+    let (when, time) = if task.is_terminal() { ("at", &task.updated) } else { ("since", &task.created) };
+    terminal::say(&format!("{} {when} {}{message}", task.word(), terminal::one_line(time, 40)));
     if let Status::InputRequired(asked) = &task.status {
         terminal::say(how_to_answer(&id, asked).trim_start());
     }

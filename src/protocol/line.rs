@@ -10,7 +10,7 @@ use super::failure::Failure;
 use super::json::Json;
 use super::reply::{Event, Outcome};
 
-/// The end of a [`Reply`] that the server's side holds. Dropping it without an outcome ends the call
+/// The end of a [`Reply`](super::reply::Reply) that the server's side holds. Dropping it without an outcome ends the call
 /// as outcome unknown.
 #[derive(Debug)]
 pub struct ReplySender(Arc<Line>);

@@ -215,11 +215,13 @@ impl Attendance {
 
     /// Stops the run. A result that is already on its way may still win.
     async fn stop(&mut self, seat: Seat) {
-        if let Some(desk) = &self.desk {
-            desk.board.clear();
-        }
+        let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
         self.running.stop();
         let Seat::Task(_) = &seat else { return };
+        if asks {
+            // Its questions are refused after this: what the tool makes of that is no result of its work.
+            return seat.stopped().await;
+        }
         match timeout(STOP_GRACE, self.running.outcome()).await {
             Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(outcome).await,
             Ok(_) | Err(_) => seat.stopped().await,

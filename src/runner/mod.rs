@@ -190,7 +190,7 @@ impl Runner {
             Err(error) => return Reply::ready(Outcome::Error(error)),
         };
         let (sender, reply) = Reply::channel();
-        let resume = Resume { sender, responses, arrived: call.arrived, way };
+        let resume = Resume { sender, round: claim.round, responses, arrived: call.arrived, way };
         let failure = match shared.parked.resume(&claim.run, resume) {
             Ok(()) => return reply,
             Err(Unheard::Busy) => rounds::too_many(),

@@ -35,6 +35,8 @@ pub(super) struct Counter {
 #[derive(Debug)]
 pub(super) struct Resume {
     pub(super) sender: ReplySender,
+    /// The round that it answers.
+    pub(super) round: u32,
     pub(super) responses: Responses,
     pub(super) arrived: Instant,
     pub(super) way: Way,

@@ -72,7 +72,15 @@ impl Attendance {
     /// Somebody came back.
     pub(super) async fn resume(&mut self, seat: Seat, resume: Resume) -> Option<Seat> {
         let Some(desk) = &mut self.desk else { return Some(seat) };
-        let Resume { sender, responses, arrived, way } = resume;
+        let Resume { sender, round, responses, arrived, way } = resume;
+        // A late copy must not use up what a newer round asks: it is asked again.
+        let is_stale = desk.counter.as_ref().is_some_and(|counter| counter.round != round);
+        let responses = if is_stale { Responses::default() } else { responses };
+        if let (true, Seat::Parked(Parked { ended: Some(_), .. })) = (is_stale, &seat) {
+            let why = "this requestState was answered in an earlier round; go on with the newest one";
+            sender.done(Outcome::Failed(Failure::outcome_unknown(why)));
+            return Some(seat);
+        }
         desk.is_parked = false;
         match seat {
             Seat::Parked(Parked { ended: Some(outcome), .. }) => {
@@ -110,7 +118,9 @@ impl Attendance {
     pub(super) async fn end(&mut self, seat: Seat, outcome: Outcome) {
         let seat = match (seat, self.desk.as_mut().and_then(|desk| desk.counter.as_mut())) {
             (Seat::Held(mut held), Some(counter)) => {
-                held.joined.extend(std::iter::from_fn(|| counter.waiting()).map(|late| late.sender));
+                let round = counter.round;
+                let late = std::iter::from_fn(|| counter.waiting()).filter(|late| late.round == round);
+                held.joined.extend(late.map(|late| late.sender));
                 Seat::Held(held)
             }
             (seat, _) => seat,

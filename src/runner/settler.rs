@@ -82,21 +82,21 @@ impl Owed {
 
 /// Says how a task ended, for whoever watches the proxy.
 fn report(task: &Task) {
-    let run = task.updated.since(task.created);
+    let since_handle = task.updated.since(task.created);
     let (id, tool, status) = (task.id, &task.tool, task.state.status());
     match &task.state {
         State::Failed { cause: Cause::Ours(failure) } => {
-            tracing::warn!(task = ?id, tool, status, reason = %failure.reason, ?run, "a task ended: {}", failure.message);
+            tracing::warn!(task = ?id, tool, status, reason = %failure.reason, ?since_handle, "a task ended: {}", failure.message);
         }
         State::Failed { cause: Cause::Server { code, .. } } => {
-            tracing::info!(task = ?id, tool, status, code, ?run, "a task ended");
+            tracing::info!(task = ?id, tool, status, code, ?since_handle, "a task ended");
         }
         State::Queued
         | State::Running { .. }
         | State::InputRequired { .. }
         | State::Completed { .. }
         | State::Cancelled => {
-            tracing::info!(task = ?id, tool, status, ?run, "a task ended");
+            tracing::info!(task = ?id, tool, status, ?since_handle, "a task ended");
         }
     }
 }

@@ -171,7 +171,8 @@ impl fmt::Display for LowSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "too little disk space for new tasks ({} MiB free, {} MiB needed); free some, or lower store.min_free",
+            "too little disk space for new tasks ({} MiB free, {} MiB needed); free some, or lower store.min_free \
+             (RAINCHECK_STORE_MIN_FREE)",
             self.free >> 20,
             self.needed >> 20
         )

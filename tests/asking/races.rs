@@ -124,3 +124,17 @@ async fn an_answer_reaches_the_server_although_its_client_left() {
     assert!(matches!(got, Answer::Result(_)));
     until(&proxy, &id, |task| task["status"] == "working").await;
 }
+
+/// A server answers a call whose question was refused with a result of its own, which is not what was asked for.
+#[tokio::test]
+async fn what_a_tool_makes_of_a_question_that_a_cancel_refused_does_not_win() {
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    let id = id_of(&proxy.value(call("tools/call", export())).await);
+    let (_, server) = proxy.next_sent().await;
+    let mut asking = ask(&server, "who?");
+    asks(&proxy, &id, 1).await;
+    proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
+    answer(&mut asking).await.unwrap_err();
+    server.done(done());
+    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+}

@@ -420,3 +420,24 @@ async fn a_question_that_cannot_make_its_call_a_task_is_put_to_the_caller() {
     assert_eq!(result.as_str(), r#"{"content":[]}"#);
     assert!(proxy.sent.try_recv().is_err(), "the call was sent twice");
 }
+
+/// A late copy of an answer, which the network or a client's own retry may send, must not use up the next round.
+#[tokio::test]
+async fn a_state_counts_in_its_own_round_only() {
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let (first_round, server, mut one) = asked(&mut proxy, call("tools/call", export())).await;
+    let retry = call("tools/call", retry_of(export(), &first_round, &json!({ "input-1": accepted(&json!(1)) })));
+    let reply = proxy.send(retry).await;
+    assert_eq!(answer(&mut one).await, Ok(accepted(&json!(1))));
+    let mut two = ask(&server, "and?");
+    let second_round = shown(timeout(PATIENCE, reply.outcome()).await.unwrap());
+    assert_eq!(keys(&second_round), ["input-2"]);
+    let stale = json!({ "input-1": accepted(&json!(1)), "input-2": accepted(&json!("stale")) });
+    let again = proxy.value(call("tools/call", retry_of(export(), &first_round, &stale))).await;
+    assert_eq!(keys(&again), ["input-2"], "the answer of the copy counted");
+    let retry = call("tools/call", retry_of(export(), &again, &json!({ "input-2": accepted(&json!(2)) })));
+    let reply = proxy.send(retry).await;
+    assert_eq!(answer(&mut two).await, Ok(accepted(&json!(2))));
+    server.done(done());
+    assert!(matches!(timeout(PATIENCE, reply.outcome()).await.unwrap(), Outcome::Result(_)));
+}

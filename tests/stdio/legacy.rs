@@ -197,3 +197,19 @@ async fn a_server_that_cannot_be_started_is_the_answer_to_initialize() {
     assert_eq!(answer["error"]["data"]["reason"], "not_started", "{answer}");
     assert!(client.close().await.is_empty());
 }
+
+/// The server reads its requests in order, so the held call is answered after the end of the input has been seen.
+#[tokio::test]
+async fn at_the_end_of_the_input_calls_that_run_may_end() {
+    let machine = Machine::with("full");
+    let mut client = client(&machine, "2025-11-25").await;
+    let held = client.ask("tools/call", json!({ "name": "hold", "arguments": {} })).await;
+    machine.noted("hold", 1).await;
+    let released = client.ask("tools/call", json!({ "name": "release", "arguments": {} })).await;
+    let answers = client.close().await;
+    let mut ids: Vec<_> = answers.iter().map(|answer| answer["id"].clone()).collect();
+    ids.sort_by_key(Value::as_u64);
+    assert_eq!(ids, [held, released]);
+    assert!(answers.iter().all(|answer| answer["result"].is_object()), "{answers:?}");
+    machine.noted("eof", 1).await;
+}

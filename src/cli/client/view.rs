@@ -17,6 +17,8 @@ pub(crate) struct TaskView {
     pub(crate) message: Option<String>,
     /// When it began, as the server spells it.
     pub(crate) created: String,
+    /// When its state last changed, as the server spells it.
+    pub(crate) updated: String,
     /// How long to wait before the next look.
     pub(crate) poll: Duration,
     /// The whole object, as it came.
@@ -71,7 +73,8 @@ impl TaskView {
         let hint = members.get("pollIntervalMs").and_then(|raw| serde_json::from_str(raw.get()).ok());
         let poll = hint.map_or(DEFAULT, Duration::from_millis).clamp(SHORTEST, LONGEST);
         let (message, created) = (text("statusMessage"), text("createdAt").unwrap_or_default());
-        Ok(Self { id, status, message, created, poll, raw: raw.clone() })
+        let updated = text("lastUpdatedAt").unwrap_or_default();
+        Ok(Self { id, status, message, created, updated, poll, raw: raw.clone() })
     }
 
     /// The word for the status.

@@ -175,6 +175,7 @@ fn reason(kind: &ErrorKind) -> &'static str {
         ErrorKind::InvalidIssuer => "the token is of another issuer",
         ErrorKind::InvalidAudience => "the token is for another audience",
         ErrorKind::MissingRequiredClaim(_) => "the token lacks one of exp, iss, aud and sub",
+        ErrorKind::InvalidClaimFormat(_) => "one of exp, nbf, iss, aud and sub is malformed",
         ErrorKind::InvalidSignature => "the signature is wrong",
         _ => "the token cannot be used",
     }

@@ -112,15 +112,15 @@ where
     }
 
     /// Takes lines until there are no more, or nobody is there for the answers, or the proxy stops.
-    pub(super) async fn read<R: AsyncRead + Unpin>(&self, mut lines: Lines<R>) -> Ended {
-        let mut legacy = Legacy::None;
+    /// `legacy` is the client's session, which must outlive the calls that are running then.
+    pub(super) async fn read<R: AsyncRead + Unpin>(&self, mut lines: Lines<R>, legacy: &mut Legacy) -> Ended {
         let read = async {
             loop {
                 match lines.next().await {
-                    Line::Whole(line) => self.take(line, &mut legacy).await,
+                    Line::Whole(line) => self.take(line, legacy).await,
                     // Its end says more, or that there is none.
                     Line::Growing => {}
-                    Line::TooLong(whom) => self.too_long(whom, &mut legacy).await,
+                    Line::TooLong(whom) => self.too_long(whom, legacy).await,
                     Line::End => return Ended::Input,
                 }
             }

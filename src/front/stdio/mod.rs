@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tower_service::Service;
 
 use self::connection::Connection;
+use self::legacy::Legacy;
 use self::outbox::Outbox;
 use crate::config::Limits;
 use crate::jobs::Jobs;
@@ -69,9 +70,12 @@ where
         let outgoing = outbox.clone();
         let connection = Connection::new(self, outbox, calls.clone());
         let served = async move {
-            let ended = connection.read(lines).await;
+            let mut session = Legacy::default();
+            let ended = connection.read(lines, &mut session).await;
             tracing::debug!(?ended, "nothing more is read");
             connection.finish(&calls, grace, || jobs.stop()).await;
+            // Without its session a legacy client's calls would have ended at once.
+            drop(session);
         };
         {
             let mut served = pin!(served);
