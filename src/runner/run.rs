@@ -94,10 +94,15 @@ impl Run {
 
     /// Waits at one gate. A call that is to be a task at once becomes one here if it has to wait.
     async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permit)> {
-        let mut ticket = match entry {
-            Entry::Free(permit) => return Some((seat, permit)),
-            Entry::Wait(ticket) => ticket,
-        };
+        match entry {
+            Entry::Free(permit) => Some((seat, permit)),
+            // Boxed, as all that is rare: what is in the future of a run is set aside and moved for each call.
+            Entry::Wait(ticket) => Box::pin(self.queue(seat, ticket, until)).await,
+        }
+    }
+
+    /// Waits in the line.
+    async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permit)> {
         let Some(_place) = self.shared.may_wait() else {
             seat.end(Outcome::Failed(queue_full())).await;
             return None;
@@ -149,10 +154,10 @@ impl Run {
         match (seat, self.plan.way.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 let state = State::Running { started: self.shared.store.clock().now() };
-                self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None })).await
+                Box::pin(self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None }))).await
             }
             (Seat::Held(held), Promotion::Never | Promotion::After(_)) => Some(Seat::Held(held)),
-            (Seat::Task(task), _) => self.record_start(task).await,
+            (Seat::Task(task), _) => Box::pin(self.record_start(task)).await,
             // Nothing was sent yet, so nothing was asked.
             (Seat::Parked(_), _) => None,
         }

@@ -1,4 +1,4 @@
-//! Outcomes that were read, since clients often fetch one more than once, and their neighbours: sled reads and builds a
+//! Ended tasks and outcomes that were read, since clients often fetch one more than once, and their neighbours: sled reads and builds a
 //! page of many of them for each, which costs more than the rest of a `tasks/get`.
 //!
 //! Only texts that were read from the disk come in here: one that a server has just sent may be a small part of a large
@@ -19,7 +19,7 @@ pub(super) struct OutcomeCache {
 
 #[derive(Debug, Default)]
 struct Entries {
-    outcomes: HashMap<TaskId, Entry>,
+    ended: HashMap<TaskId, Entry>,
     /// In the order in which they are looked over; some may be gone.
     order: VecDeque<TaskId>,
     bytes: usize,
@@ -27,7 +27,8 @@ struct Entries {
 
 #[derive(Debug)]
 struct Entry {
-    text: Json,
+    record: Option<Box<[u8]>>,
+    text: Option<Json>,
     asked: Use,
 }
 
@@ -38,22 +39,30 @@ enum Use {
     Not,
 }
 
-/// What an entry costs beside its text.
-const OVERHEAD: usize = 176;
+/// What an entry costs beside its record and text.
+const OVERHEAD: usize = 200;
 
 impl OutcomeCache {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, entries: Mutex::default() }
     }
 
+    /// The record of `id`.
+    pub(super) fn record<T>(&self, id: &TaskId, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let mut entries = self.lock();
+        let entry = entries.ended.get_mut(id)?;
+        entry.asked = Use::Asked;
+        entry.record.as_deref().map(read)
+    }
+
     /// The outcome of `id`, if it is the one that `stored` describes: a commit that failed may have left another.
     pub(super) fn get(&self, id: &TaskId, stored: Stored) -> Option<Json> {
         let mut entries = self.lock();
-        let entry = entries.outcomes.get_mut(id)?;
+        let entry = entries.ended.get_mut(id)?;
         entry.asked = Use::Asked;
         let text = entry.text.clone();
         drop(entries);
-        stored.describes(text.bytes()).then_some(text)
+        text.filter(|text| stored.describes(text.bytes()))
     }
 
     /// Whether there is room that nothing has to give up.
@@ -61,24 +70,36 @@ impl OutcomeCache {
         self.lock().bytes < self.limit
     }
 
+    /// Puts the record of a task that has ended, which never changes.
+    pub(super) fn put_record(&self, id: TaskId, record: Vec<u8>) {
+        self.change(id, |entry| entry.record = Some(record.into()));
+    }
+
     /// Puts an outcome, unless it would take more than a quarter of the cache.
     pub(super) fn put(&self, id: TaskId, outcome: &Json) {
-        if cost(outcome) > self.limit / 4 {
-            return;
+        if outcome.len().saturating_add(OVERHEAD) <= self.limit / 4 {
+            self.change(id, |entry| entry.text = Some(outcome.clone()));
         }
-        let mut entries = self.lock();
-        entries.bytes += cost(outcome);
-        match entries.outcomes.insert(id, Entry { text: outcome.clone(), asked: Use::Not }) {
-            Some(old) => entries.bytes -= cost(&old.text),
-            None => entries.order.push_back(id),
-        }
+    }
+
+    fn change(&self, id: TaskId, change: impl FnOnce(&mut Entry)) {
+        let mut guard = self.lock();
+        let entries = &mut *guard;
+        let entry = entries.ended.entry(id).or_insert_with(|| {
+            entries.order.push_back(id);
+            entries.bytes += OVERHEAD;
+            Entry { record: None, text: None, asked: Use::Not }
+        });
+        entries.bytes -= entry.cost();
+        change(entry);
+        entries.bytes += entry.cost();
         while entries.bytes > self.limit && entries.look_over_next() {}
     }
 
     pub(super) fn remove(&self, id: &TaskId) {
         let mut entries = self.lock();
-        if let Some(old) = entries.outcomes.remove(id) {
-            entries.bytes -= cost(&old.text);
+        if let Some(old) = entries.ended.remove(id) {
+            entries.bytes -= old.cost();
         }
         entries.forget_gone();
     }
@@ -92,26 +113,30 @@ impl Entries {
     /// Drops the next entry, or keeps it for another round if it was asked for. Whether there was one.
     fn look_over_next(&mut self) -> bool {
         let Some(id) = self.order.pop_front() else { return false };
-        let Some(entry) = self.outcomes.get_mut(&id) else { return true };
+        let Some(entry) = self.ended.get_mut(&id) else { return true };
         if entry.asked == Use::Asked {
             entry.asked = Use::Not;
             self.order.push_back(id);
-        } else if let Some(old) = self.outcomes.remove(&id) {
-            self.bytes -= cost(&old.text);
+        } else if let Some(old) = self.ended.remove(&id) {
+            self.bytes -= old.cost();
         }
         true
     }
 
     /// Keeps the order from growing with entries that are gone.
     fn forget_gone(&mut self) {
-        if self.order.len() > 2 * self.outcomes.len() + 1024 {
-            self.order.retain(|id| self.outcomes.contains_key(id));
+        if self.order.len() > 2 * self.ended.len() + 1024 {
+            self.order.retain(|id| self.ended.contains_key(id));
         }
     }
 }
 
-fn cost(outcome: &Json) -> usize {
-    outcome.len().saturating_add(OVERHEAD)
+impl Entry {
+    fn cost(&self) -> usize {
+        let record = self.record.as_ref().map_or(0, |record| record.len());
+        let text = self.text.as_ref().map_or(0, Json::len);
+        OVERHEAD + record + text
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +158,7 @@ mod tests {
             cache.put(*id, &outcome);
             cache.get(&ids[1], stored);
         }
-        let kept: Vec<_> = ids.iter().map(|id| cache.lock().outcomes.contains_key(id)).collect();
+        let kept: Vec<_> = ids.iter().map(|id| cache.lock().ended.contains_key(id)).collect();
         assert_eq!(kept, [false, true, false, true, true, true]);
         assert!(!cache.has_room());
         cache.remove(&ids[3]);

@@ -134,6 +134,18 @@ impl Engine {
         Ok(Some(codec::decode(*id, &record)?))
     }
 
+    /// Up to `limit` tasks behind that one, durable or not.
+    pub(super) fn tasks_behind(&self, id: &TaskId, limit: usize) -> Result<Vec<Task>, EngineError> {
+        caught(|| {
+            let mut found = Vec::with_capacity(limit);
+            for entry in self.tasks.range(id.as_bytes()..).skip(1).take(limit) {
+                let (key, record) = entry?;
+                found.push(codec::decode(id_of(&key)?, &record)?);
+            }
+            Ok(found)
+        })
+    }
+
     /// A small outcome.
     pub(super) fn result(&self, id: &TaskId) -> Result<Option<Vec<u8>>, EngineError> {
         caught(|| Ok(self.results.get(id.as_bytes())?.map(|value| value.to_vec())))

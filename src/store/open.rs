@@ -44,9 +44,9 @@ const MAGIC: [u8; 16] = *b"raincheck tasks\n";
 /// Operations that may wait for the committer.
 const WAITING: usize = 1024;
 
-/// The part of the cache that is sled's, one in so many: enough for the records, which are small. Outcomes are kept
-/// apart, since what sled needs for a page takes half as much memory again, and several times the time.
-const SLED: u64 = 5;
+/// The most of the cache that is sled's: enough for the pages that are written to. What was read is kept apart, since a
+/// page of sled's takes half as much memory again, and a read that has to build one several times as long.
+const SLED: u64 = 6 << 20;
 
 /// Kibibytes of large outcomes that are being sent at the same time.
 const LARGE_AT_ONCE: u32 = 256 << 10;
@@ -60,7 +60,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         // Before sled may make its file shorter: the length in the marker is of the closed store only.
         directory.write_marker(Marker { state: MarkerState::Open, bytes: 0, ..marker })?;
     }
-    let sled_bytes = config.cache_bytes / SLED;
+    let sled_bytes = SLED.min(config.cache_bytes / 4);
     let outcome_bytes = usize::try_from(config.cache_bytes - sled_bytes).unwrap_or(usize::MAX);
     let engine = Engine::open(directory.path(), sled_bytes)?;
     let mut found = match marker.state {

@@ -9,7 +9,7 @@ use super::codec::shortened;
 use super::files::FileName;
 use super::large::LARGE;
 use super::op::Outcome;
-use super::shared::Shared;
+use super::shared::{NEIGHBOURS, Shared};
 use super::{ChangeError, CommitError, ReadError, Store};
 use crate::protocol::{Failure, Json, RpcError};
 use crate::task::{Cause, Change, Refusal, State, Stored, Task, TaskId};
@@ -35,9 +35,6 @@ pub(super) struct Prepared {
 
 /// Outcomes up to this size go into the database.
 const INLINE: usize = 3 << 10;
-
-/// Outcomes that are read with another: sled keeps up to 16 in one page.
-const NEIGHBOURS: usize = 15;
 
 /// Bytes of a server's message that are kept in the record, for `statusMessage`; all of it is in the error object.
 const SUMMARY: usize = 512;

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{Notify, watch};
 
 use super::cache::OutcomeCache;
+use super::codec;
 use super::engine::{Engine, EngineError, ExpiryKey};
 use super::files::OutcomeFiles;
 use super::large::LargeOutcomes;
@@ -56,6 +57,9 @@ pub(super) enum Hot {
 /// How often a task is looked for that is in the database only.
 const LOOKS: usize = 4;
 
+/// Tasks or outcomes that are read with another: sled keeps up to 16 in one page.
+pub(super) const NEIGHBOURS: usize = 15;
+
 impl Shared {
     /// The committed task with this id, whoever owns it, expired or not.
     pub(super) fn find(&self, id: &TaskId) -> Result<Option<Committed<Task>>, ReadError> {
@@ -63,19 +67,47 @@ impl Shared {
             if let Some(hot) = self.hot.get(id) {
                 return Ok(hot.committed());
             }
+            if let Some(task) = self.known_ended(id)? {
+                return Ok(Some(Committed::new(Arc::new(task))));
+            }
             let Some(task) = self.read(|engine| engine.task(id))? else { return Ok(None) };
             // sled may have shown a write that is not durable. Its task is in the map from before the
             // write until it ended and that is durable; so once it is not in the map, a terminal
             // state that was read before that is durable.
             match self.hot.get(id) {
                 Some(hot) => return Ok(hot.committed()),
-                None if task.state.is_terminal() => return Ok(Some(Committed::new(Arc::new(task)))),
+                None if task.state.is_terminal() => {
+                    self.remember_ended(&task);
+                    return Ok(Some(Committed::new(Arc::new(task))));
+                }
                 // It ended between the two looks; the next round sees how.
                 None => {}
             }
         }
         // Not ended and not in the map: left by a commit that has just failed.
         Ok(None)
+    }
+
+    /// A task that is known to have ended, as long as the database could be asked.
+    fn known_ended(&self, id: &TaskId) -> Result<Option<Task>, ReadError> {
+        self.read(|_| Ok(()))?;
+        Ok(self.cache.record(id, |record| codec::decode(*id, record).ok()).flatten())
+    }
+
+    /// Keeps a task that has ended at hand, and its neighbours while there is room for them.
+    fn remember_ended(&self, task: &Task) {
+        self.cache.put_record(task.id, codec::encode(task));
+        if !self.cache.has_room() {
+            return;
+        }
+        // Nobody has asked for these, so nobody is told what is wrong with them.
+        let neighbours = self.read(|engine| engine.tasks_behind(&task.id, NEIGHBOURS)).unwrap_or_default();
+        for task in neighbours {
+            // Durable, as above.
+            if task.state.is_terminal() && self.hot.get(&task.id).is_none() {
+                self.cache.put_record(task.id, codec::encode(&task));
+            }
+        }
     }
 
     /// Reads from the database.

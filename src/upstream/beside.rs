@@ -18,6 +18,11 @@ pub(super) enum Seen {
     NotOpened(Call, ReplySender, Failure),
 }
 
+/// Whether [`see_to`] has nothing to do for a call.
+pub(super) fn is_plain(call: &Call) -> bool {
+    !matches!(call.method, Method::Attach | Method::Listen | Method::Notify(_))
+}
+
 /// Sees a call through if it is no plain one.
 pub(super) async fn see_to<C>(sessions: &Sessions<C>, setup: &Setup, call: Call, sender: ReplySender) -> Seen
 where

@@ -42,7 +42,8 @@ pub(super) async fn ask<S: Speak>(session: &S, call: &Call) {
     let Some(level) = LEVELS.get(usize::from(place)) else { return };
     let mut params = ObjectWriter::new();
     params.string("level", level);
-    let outcome = session.request("logging/setLevel", params.finish()).await;
+    // Boxed: what this future takes is set aside for each call.
+    let outcome = Box::pin(session.request("logging/setLevel", params.finish())).await;
     tracing::debug!(level, ?outcome, "asked the server for log lines");
 }
 

@@ -103,11 +103,15 @@ async fn serve(mut body: RecvStream, mut respond: SendResponse<Bytes>, calls: Ar
     }
 }
 
-async fn call(upstream: &HttpUpstream, tool: &str) -> Outcome {
+fn call_of(tool: &str) -> Call {
     let raw = Json::from_value(&json!({ "name": tool }));
     let params = Params::read(&Method::CallTool, Some(raw)).unwrap();
     let caller = Caller::of_modern(&params, Principal::Local, Credentials::default());
-    let mut reply = upstream.call(Call { method: Method::CallTool, params, caller, arrived: Instant::now() });
+    Call { method: Method::CallTool, params, caller, arrived: Instant::now() }
+}
+
+async fn call(upstream: &HttpUpstream, tool: &str) -> Outcome {
+    let mut reply = upstream.call(call_of(tool));
     let ended = async {
         loop {
             if let Some(Event::Done(outcome)) = reply.next().await {
@@ -138,4 +142,12 @@ async fn a_refused_stream_was_never_taken_so_the_call_is_sent_again() {
     let (upstream, _jobs, calls) = upstream().await;
     assert!(matches!(call(&upstream, "refused").await, Outcome::Result(_)));
     assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn what_is_set_aside_and_moved_for_each_call_is_small() {
+    let (upstream, _jobs, _) = upstream().await;
+    let (sender, _reply) = Reply::channel();
+    let size = size_of_val(&upstream.runner.unwrap().run(call_of("quick"), sender));
+    assert!(size <= 5 << 10, "{size} bytes");
 }

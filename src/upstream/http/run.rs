@@ -135,13 +135,23 @@ impl Runner {
     }
 
     /// Runs one call to its outcome.
+    ///
+    /// All but the plain way of a plain call is boxed: what this future takes is set aside and moved for each call.
     pub(super) async fn run(self, call: Call, sender: ReplySender) {
         if self.0.connect.is_sse() {
-            return self.0.sse.run(call, sender).await;
+            return Box::pin(self.0.sse.run(call, sender)).await;
         }
         if self.is_modern() {
-            return self.stands_alone(call, sender).await;
+            return Box::pin(self.stands_alone(call, sender)).await;
         }
+        if beside::is_plain(&call) {
+            return self.plain(call, sender).await;
+        }
+        Box::pin(self.beside(call, sender)).await;
+    }
+
+    /// Runs a call that is no plain one.
+    async fn beside(&self, call: Call, sender: ReplySender) {
         match beside::see_to(&self.0.sessions, &self.0.setup, call, sender).await {
             Seen::Through => {}
             Seen::Plain(call, sender) => self.plain(call, sender).await,
@@ -170,7 +180,7 @@ impl Runner {
         match ended.outcome() {
             // That was found out just now, and nothing of the call was sent.
             Outcome::Failed(failure) if failure.reason == Reason::NotStarted && self.0.connect.is_sse() => {
-                self.0.sse.run(call, sender).await;
+                Box::pin(self.0.sse.run(call, sender)).await;
             }
             outcome => sender.done(outcome),
         }
@@ -208,7 +218,8 @@ impl Runner {
                         None => self.legacy(&session, call, &forwarded, sender).await,
                         Some(needs) => {
                             let leg = HttpLeg { runner: self.clone(), session: Some(HttpSession::clone(&session)) };
-                            Ended::Done(drive::legacy(&leg, needs, self.manners(), call.clone(), sender).await)
+                            let driven = drive::legacy(&leg, needs, self.manners(), call.clone(), sender);
+                            Ended::Done(Box::pin(driven).await)
                         }
                     };
                 }
@@ -220,10 +231,10 @@ impl Runner {
         match call.caller.session {
             ClientSession::Legacy(_) => {
                 let guests = &self.0.setup.shared.guests;
-                Ended::Done(guests.call(&leg(), &self.0.server, self.manners(), call, sender).await)
+                Ended::Done(Box::pin(guests.call(&leg(), &self.0.server, self.manners(), call, sender)).await)
             }
             ClientSession::Stateless if drive::must_be_driven(&call.method) => {
-                Ended::Done(drive::modern(&leg(), self.manners(), call.clone(), sender).await)
+                Ended::Done(Box::pin(drive::modern(&leg(), self.manners(), call.clone(), sender)).await)
             }
             ClientSession::Stateless => self.modern(call, &forwarded, sender).await,
         }
@@ -285,7 +296,7 @@ impl Runner {
         }
         match Box::pin(session.check(forwarded)).await {
             Ok(Health::Known) => Ok(session),
-            Ok(Health::Gone) => self.0.sessions.get_for(call).await,
+            Ok(Health::Gone) => Box::pin(self.0.sessions.get_for(call)).await,
             Err(error) => {
                 Err(outcome::not_started(&self.0.server, &format!("it cannot be reached any more: {}", error.why())))
             }
