@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 use url::Url;
 
+use super::owner_limits::OwnerRules;
 use super::policy::{ToolPolicy, ToolRule};
 
 pub use crate::telemetry::LogFormat;
@@ -26,6 +27,8 @@ pub struct Config {
     pub store_origin: StoreOrigin,
     /// Who callers are.
     pub owner: OwnerConfig,
+    /// What each of them may use.
+    pub owner_rules: OwnerRules,
     /// Bounds on everything that grows.
     pub limits: Limits,
     /// How logs look.
