@@ -10,7 +10,7 @@ use super::askers::Askers;
 use super::call::{Addressee, Fate, Seat};
 use super::put::{self, Opened};
 use super::refusal;
-use super::table::{MOST, Open, Running, Table, Target, Way};
+use super::table::{Open, Running, Table, Target, Way};
 use crate::config::Offer;
 use crate::jobs::Jobs;
 use crate::protocol::message::{self, RequestId};
@@ -18,6 +18,7 @@ use crate::protocol::{
     Abilities, Call, ClientSession, Event, EventSender, Json, Method, Notification, Question, QuestionKind, Rope,
     RpcError, meta_key,
 };
+use crate::task::MOST_QUESTIONS;
 use crate::upstream::Setup;
 use crate::upstream::drive::Needs;
 use crate::upstream::handshake::ServerInfo;
@@ -183,7 +184,9 @@ impl Floor {
         let placed = read(&method, params).and_then(|question| Ok((self.place(&question, &id, origin)?, question)));
         match placed {
             Ok((opened, question)) => {
-                self.0.jobs.spawn("question", put::see_through(opened, question, id, origin, way));
+                // Put before the job begins: of several jobs nobody knows which is first.
+                let asking = opened.put(&question);
+                self.0.jobs.spawn("question", put::see_through(opened, asking, question, id, origin, way));
                 None
             }
             Err(error) => {
@@ -243,7 +246,7 @@ impl Floor {
             return Err(refusal::undeclared(question));
         }
         if !table.has_room(target) {
-            return Err(refusal::too_many(question, MOST));
+            return Err(refusal::too_many(question, MOST_QUESTIONS));
         }
         let number = table.next;
         table.next += 1;
