@@ -22,6 +22,7 @@ use crate::task::MOST_QUESTIONS;
 use crate::upstream::Setup;
 use crate::upstream::drive::Needs;
 use crate::upstream::handshake::ServerInfo;
+use crate::upstream::later::Later;
 use crate::upstream::listening::{Hub, Subscriptions};
 use crate::upstream::log_level::{AskedLevel, Level};
 use crate::upstream::sessions::Hearer;
@@ -40,6 +41,7 @@ struct Inner {
     needs: OnceLock<Needs>,
     subscriptions: Subscriptions,
     level: AskedLevel,
+    later: Later,
     offer: Vec<Offer>,
     share: bool,
     serial: bool,
@@ -91,6 +93,7 @@ impl Floor {
             needs: OnceLock::new(),
             subscriptions: Subscriptions::default(),
             level: AskedLevel::default(),
+            later: Later::default(),
             offer: config.offer.clone(),
             share: config.share,
             serial: config.serial,
@@ -127,6 +130,11 @@ impl Floor {
     /// What the session is subscribed to.
     pub(in crate::upstream) fn subscriptions(&self) -> &Subscriptions {
         &self.0.subscriptions
+    }
+
+    /// Who hears of progress of calls that have their answer.
+    pub(in crate::upstream) fn later(&self) -> &Later {
+        &self.0.later
     }
 
     /// The level of log lines that is to be asked for before `call` is sent; `None` if it is not to be asked.
