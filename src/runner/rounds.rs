@@ -12,7 +12,8 @@ use super::run::Run;
 use super::seat::{Held, Owned, Parked, Seat};
 use super::{Promotion, Questions, view};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Failure, Outcome, Reason, ReplySender, Retry, RpcError};
+use crate::protocol::{Abilities, Failure, Outcome, Question, Reason, ReplySender, Retry, RpcError};
+use crate::task::OpenQuestion;
 
 /// Callers who may wait for the outcome of the same retry.
 const MOST_JOINED: usize = 8;
@@ -89,6 +90,7 @@ impl Attendance {
             }
             Seat::Parked(Parked { ended: None, .. }) => {
                 answer(desk, responses);
+                drop_undeclared(desk, &way.abilities);
                 self.way = way;
                 Some(Seat::Held(self.seated(Held::alone(sender, None), arrived)))
             }
@@ -176,6 +178,19 @@ fn answer(desk: &mut Desk, responses: Responses) {
     for (key, answer) in responses {
         if let Some(ask) = desk.board.take(&key) {
             ask.answer(answer);
+        }
+    }
+}
+
+/// Takes back what the caller does not declare any more that it can be asked: it said so once, and each request counts
+/// alone (2026-07-28, capabilities).
+fn drop_undeclared(desk: &Desk, abilities: &Abilities) {
+    for OpenQuestion { number, kind, params, .. } in desk.board.questions() {
+        if abilities.covers(&Question { kind, params, key: None }) {
+            continue;
+        }
+        if let Some((_, ask)) = desk.board.take_number(number) {
+            ask.is_undeclared();
         }
     }
 }

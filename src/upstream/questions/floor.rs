@@ -247,10 +247,8 @@ impl Floor {
         }
         let addressee = table.addressee(target).cloned().ok_or_else(|| refusal::ended(question))?;
         if !addressee.abilities.covers(question) {
-            // The tool cannot do its work, so its client is told what it lacks (2026-07-28, error codes).
-            if self.offers(question.kind) && table.client.is_none() {
-                addressee.fate.refuse(RpcError::cannot_be_asked(question));
-            }
+            drop(table);
+            self.undeclared(&addressee, question.kind, RpcError::cannot_be_asked(question));
             return Err(refusal::undeclared(question));
         }
         if !table.has_room(target) {
@@ -262,6 +260,14 @@ impl Floor {
         table.open.insert(number, Open { id: id.token().clone(), target, withdrawn: withdrawn.clone() });
         drop(table);
         Ok(Opened { floor: self.clone(), number, addressee, withdrawn })
+    }
+
+    /// A client did not declare that it can be asked this, which its server is told. Where it was offered the tool cannot do
+    /// its work, so the client is told what it lacks (2026-07-28, error codes).
+    pub(super) fn undeclared(&self, addressee: &Addressee, kind: QuestionKind, error: RpcError) {
+        if self.offers(kind) && !self.is_attached() {
+            addressee.fate.refuse(error);
+        }
     }
 
     /// Finds somebody else who can answer a question; `None` if there is nobody.

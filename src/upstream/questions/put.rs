@@ -38,11 +38,17 @@ pub(super) async fn see_through<W, F>(
     W: FnOnce(Rope) -> F,
     F: Future<Output = ()>,
 {
-    let answer = opened.answer(asking, &question, origin).await;
+    let answer = match opened.answer(asking, &question, origin).await {
+        Some(Answer::Undeclared(error)) => {
+            opened.floor.undeclared(&opened.addressee, question.kind, error);
+            Some(Answer::Error(refusal::undeclared(&question)))
+        }
+        answer => answer,
+    };
     drop(opened);
     match answer {
         Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result))).await,
-        Some(Answer::Error(error)) => way(message::error(Some(&id), &error)).await,
+        Some(Answer::Error(error) | Answer::Undeclared(error)) => way(message::error(Some(&id), &error)).await,
         None => tracing::debug!(kind = %question.kind, "the server withdrew a question"),
     }
 }
@@ -67,8 +73,10 @@ impl Opened {
             match answer {
                 Some(answer @ Answer::Result(_)) => return Some(answer),
                 // A caller that leaves drops what it was asked.
-                Some(answer @ Answer::Error(_)) if self.addressee.is_there() => return Some(answer),
-                Some(Answer::Error(_)) | None => {}
+                Some(answer @ (Answer::Error(_) | Answer::Undeclared(_))) if self.addressee.is_there() => {
+                    return Some(answer);
+                }
+                Some(Answer::Error(_) | Answer::Undeclared(_)) | None => {}
             }
             drop(asking);
             let next = match origin {

@@ -300,6 +300,24 @@ async fn what_was_offered_but_not_declared_ends_the_call_with_what_it_requires()
     assert_eq!(error["data"]["requiredCapabilities"], json!({ "sampling": {} }));
 }
 
+/// A retry of a call that is answered in rounds may declare less than the call did.
+#[tokio::test]
+async fn what_is_not_declared_any_more_is_refused_and_ends_the_call_where_it_was_offered() {
+    for offer in [vec![], vec![Offer::Elicitation]] {
+        let is_offered = !offer.is_empty();
+        let mut bench = Bench::with(|config| config.offer = offer);
+        let mut call = bench.call(1, "ann", "t", &forms());
+        assert_eq!(bench.elicit(&json!(1), Origin::Call(1)), None);
+        call.asked().await.is_undeclared();
+        let told = bench.answer().await;
+        assert_eq!(told["error"]["code"], -32601);
+        assert!(told["error"]["message"].as_str().unwrap().contains("did not declare"), "{told}");
+        let fate = call.seat.fate();
+        let refused = futures_util::FutureExt::now_or_never(fate.refused());
+        assert_eq!(refused.map(|error| error.code()), is_offered.then_some(-32021));
+    }
+}
+
 #[tokio::test]
 async fn only_requests_that_know_input_requests_can_ask_a_modern_client() {
     let bench = Bench::with(|config| config.offer = vec![Offer::Roots]);
