@@ -210,7 +210,7 @@ impl Attendance {
     /// Ends the run because it cannot go on; the server is told to stop.
     pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
         self.running.stop();
-        seat.end(Outcome::Failed(failure)).await;
+        self.end(seat, Outcome::Failed(failure)).await;
     }
 
     /// Stops the run. A result that is already on its way may still win.

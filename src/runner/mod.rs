@@ -13,6 +13,7 @@ mod clock;
 mod desk;
 mod gate;
 mod live;
+mod outcomes;
 mod parked;
 mod promote;
 mod request_state;
@@ -45,6 +46,7 @@ pub use responses::Responses;
 
 use board::Memory;
 use gate::{Gate, Gates};
+use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
 use request_state::{Claim, Subject};
 use run::Run;
@@ -65,6 +67,8 @@ struct Shared {
     waiting: AtomicUsize,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
+    /// How calls ended whose callers may not have heard of it.
+    outcomes: Outcomes,
     /// What is kept for answers that are still to come.
     memory: Memory,
     /// Fires when nothing more may be started.
@@ -164,7 +168,8 @@ impl Runner {
         // Parked runs keep their slots: some must be left for calls that do not ask.
         let parked = ParkedRuns::new((bounds.running / 2).max(1));
         let memory = Memory::default();
-        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, memory, draining }))
+        let outcomes = Outcomes::default();
+        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, outcomes, memory, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -199,7 +204,11 @@ impl Runner {
             Err(Unheard::Gone) if claim.expires <= shared.store.clock().now() => {
                 Failure::outcome_unknown("the answers came too late")
             }
-            Err(Unheard::Gone) => Failure::outcome_unknown("the run that asked is gone"),
+            Err(Unheard::Gone) => match shared.outcomes.of(&claim) {
+                Known::Outcome(outcome) => return Reply::ready(outcome),
+                Known::Earlier => rounds::earlier(),
+                Known::Nothing => Failure::outcome_unknown("the run that asked is gone"),
+            },
         };
         Reply::ready(Outcome::Failed(failure))
     }

@@ -9,8 +9,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use super::Way;
-use super::request_state::RunId;
+use super::request_state::{Claim, RunId};
 use super::responses::Responses;
+use crate::clock::Timestamp;
 use crate::protocol::ReplySender;
 use crate::shared_map::SharedMap;
 
@@ -27,6 +28,8 @@ pub(super) struct Counter {
     pub(super) id: RunId,
     /// How often the caller was asked.
     pub(super) round: u32,
+    /// When the last round ends.
+    pub(super) expires: Timestamp,
     calls: mpsc::Receiver<Resume>,
     runs: Arc<ParkedRuns>,
 }
@@ -72,7 +75,7 @@ impl ParkedRuns {
         let (sender, calls) = mpsc::channel(WAITING);
         let id: RunId = rand::random();
         self.runs.insert(id, sender);
-        Some(Counter { id, round: 0, calls, runs: Arc::clone(self) })
+        Some(Counter { id, round: 0, expires: Timestamp::from_millis(0), calls, runs: Arc::clone(self) })
     }
 
     /// Hands a retry to its run.
@@ -86,6 +89,16 @@ impl ParkedRuns {
 }
 
 impl Counter {
+    /// What the caller's state of the last round says.
+    pub(super) fn claim(&self) -> Claim {
+        Claim { run: self.id, round: self.round, expires: self.expires }
+    }
+
+    /// No more retries come in.
+    pub(super) fn close(&mut self) {
+        self.calls.close();
+    }
+
     /// A retry that has come already.
     pub(super) fn waiting(&mut self) -> Option<Resume> {
         self.calls.try_recv().ok()
