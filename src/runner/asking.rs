@@ -53,7 +53,7 @@ impl Attendance {
             };
             Box::new(Desk::new(board, limit))
         });
-        let Some(question) = desk.post(ask, &self.run.shared.memory) else { return seat };
+        let Some(question) = desk.post(ask, &self.run.shared.shares, &self.run.principal) else { return seat };
         match seat {
             Seat::Task(owned) => {
                 desk.writes.push_back(Write::Open(question));

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::board::Room;
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
@@ -14,6 +13,7 @@ use super::responses::Responses;
 use super::run::{Permits, Run};
 use super::running::Running;
 use super::seat::{Held, Seat, Wish};
+use super::shares::Part;
 use super::{Linger, Way};
 use crate::clock::Timestamp;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
@@ -37,7 +37,7 @@ pub(super) struct Attendance {
     /// Gone when the run has ended and only its outcome is kept.
     pub(super) permits: Option<Permits>,
     /// Room for that outcome.
-    pub(super) kept: Option<Room>,
+    pub(super) kept: Option<Part>,
 }
 
 /// What happens next.
@@ -84,6 +84,9 @@ impl Attendance {
         loop {
             let waiting = self.is_waiting(&seat);
             self.clock.pause_if(waiting);
+            if let Some(desk) = self.desk.as_mut().filter(|_| !waiting) {
+                desk.place = None;
+            }
             let next = self.next(&mut seat, waiting).await;
             match self.act(seat, next).await {
                 Some(next) => seat = next,

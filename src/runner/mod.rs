@@ -23,6 +23,7 @@ mod run;
 mod running;
 mod seat;
 mod settler;
+mod shares;
 pub mod view;
 
 use std::convert::Infallible;
@@ -44,12 +45,12 @@ pub use live::{Live, LiveRuns, Phase};
 pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
 pub use responses::Responses;
 
-use board::Memory;
 use gate::{Gate, Gates};
 use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
 use request_state::{Claim, Subject};
 use run::Run;
+use shares::Shares;
 
 /// Runs calls. Clones share slots, lines and live tasks.
 #[derive(Clone, Debug)]
@@ -69,8 +70,8 @@ struct Shared {
     parked: Arc<ParkedRuns>,
     /// How calls ended whose callers may not have heard of it.
     outcomes: Outcomes,
-    /// What is kept for answers that are still to come.
-    memory: Memory,
+    /// What runs that wait for input take.
+    shares: Shares,
     /// Fires when nothing more may be started.
     draining: CancellationToken,
 }
@@ -165,11 +166,10 @@ impl Runner {
         let common = Gate::new(bounds.running);
         let (live, gates) = (LiveRuns::default(), Gates::default());
         let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
-        // Parked runs keep their slots: some must be left for calls that do not ask.
-        let parked = ParkedRuns::new((bounds.running / 2).max(1));
-        let memory = Memory::default();
+        // Runs that wait keep their slots: some must be left for calls that do not ask.
+        let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
         let outcomes = Outcomes::default();
-        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, outcomes, memory, draining }))
+        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, outcomes, shares, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.

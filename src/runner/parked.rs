@@ -16,10 +16,9 @@ use crate::protocol::ReplySender;
 use crate::shared_map::SharedMap;
 
 /// All runs that were parked and have not ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ParkedRuns {
     runs: SharedMap<RunId, mpsc::Sender<Resume>>,
-    most: usize,
 }
 
 /// Where retries for one run come in. While this lives, they find the run.
@@ -62,20 +61,12 @@ pub(super) const LONGEST: Duration = Duration::from_mins(10);
 const WAITING: usize = 8;
 
 impl ParkedRuns {
-    /// At most `most` runs.
-    pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { runs: SharedMap::default(), most })
-    }
-
-    /// A place for retries of one run; `None` if there are too many.
-    pub(super) fn open(self: &Arc<Self>) -> Option<Counter> {
-        if self.runs.len() >= self.most {
-            return None;
-        }
+    /// A place for retries of one run. There are no more than there are slots, and runs that wait (see `shares`).
+    pub(super) fn open(self: &Arc<Self>) -> Counter {
         let (sender, calls) = mpsc::channel(WAITING);
         let id: RunId = rand::random();
         self.runs.insert(id, sender);
-        Some(Counter { id, round: 0, expires: Timestamp::from_millis(0), calls, runs: Arc::clone(self) })
+        Counter { id, round: 0, expires: Timestamp::from_millis(0), calls, runs: Arc::clone(self) }
     }
 
     /// Hands a retry to its run.

@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use super::attend::Attendance;
-use super::desk::{Desk, refuse};
+use super::desk::Desk;
 use super::parked::{LONGEST, Resume};
 use super::responses::Responses;
 use super::run::Run;
@@ -27,15 +27,7 @@ impl Attendance {
         if questions.is_empty() {
             return Seat::Held(not_asked);
         }
-        let Some(counter) = desk.counter.take().or_else(|| shared.parked.open()) else {
-            for question in questions {
-                if let Some((_, ask)) = desk.board.take_number(question.number) {
-                    refuse(ask, "too many calls wait for answers in Raincheck; try again later");
-                }
-            }
-            return Seat::Held(not_asked);
-        };
-        let counter = desk.counter.insert(counter);
+        let counter = desk.counter.get_or_insert_with(|| shared.parked.open());
         counter.round = counter.round.saturating_add(1);
         desk.is_parked = true;
         let patience = self.run.plan.policy.ask_timeout.min(LONGEST);
@@ -54,7 +46,7 @@ impl Attendance {
             desk.board.clear();
         }
         self.permits = None;
-        let ended = match self.run.shared.memory.take(size(&outcome)) {
+        let ended = match self.run.shared.shares.room(&self.run.principal, size(&outcome)) {
             Some(room) => {
                 self.kept = Some(room);
                 outcome
