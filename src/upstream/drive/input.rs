@@ -45,12 +45,13 @@ pub(super) fn put(question: Question, sender: &ReplySender) -> (QuestionKind, As
 pub(super) fn response(kind: QuestionKind, answer: Answer) -> Result<Json, RpcError> {
     match (answer, kind) {
         (Answer::Result(response), _) => Ok(response),
-        (Answer::Undeclared(error), _) => Err(error),
         (Answer::Error(_), QuestionKind::Elicitation) => {
             let mut cancelled = ObjectWriter::new();
             cancelled.string("action", "cancel");
             Ok(cancelled.finish_json())
         }
-        (Answer::Error(error), QuestionKind::Sampling | QuestionKind::Roots) => Err(error),
+        (Answer::Undeclared(error), _) | (Answer::Error(error), QuestionKind::Sampling | QuestionKind::Roots) => {
+            Err(error)
+        }
     }
 }
