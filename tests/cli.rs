@@ -52,9 +52,13 @@ fn a_call_to_nobody_fails_and_says_why() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("the server cannot be reached"), "{}", stderr(&output));
-    for bad in ["{", "[]", "{\"a\":1,\"a\":2}"] {
-        assert_eq!(run(&["call", "http://127.0.0.1:9/mcp", "quick", bad]).status.code(), Some(64), "{bad}");
+    for bad in ["{", "[]", "quick"] {
+        let output = run(&["call", "http://127.0.0.1:9/mcp", "quick", bad]);
+        assert_eq!(output.status.code(), Some(64), "{bad}");
+        assert_eq!(stderr(&output).matches("JSON").count(), 1, "{}", stderr(&output));
     }
+    let twice = "{\"a\":1,\"a\":2}";
+    assert_eq!(run(&["call", "http://127.0.0.1:9/mcp", "quick", twice]).status.code(), Some(64));
 }
 
 /// The demo server, with a client that has shaken hands.

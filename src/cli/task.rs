@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use tokio::time::timeout;
 use url::Url;
 
-use super::call::{Common, Stop, ended, finish, how_to_answer, print, read_arguments, report};
-use super::client::{Display, Follow, Handle, Handles, Person, Status, TaskView};
+use super::call::{Common, Stop, ended, finish, print, read_object, report};
+use super::client::{Display, Follow, Handle, Handles, Person, Status, TaskView, check_answer, how_to_answer};
 use super::signals::Signals;
 use super::{exit, terminal};
 use crate::protocol::rope::ObjectWriter;
@@ -189,17 +189,26 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
 
 async fn answer_one(which: &Which, key: &str, answer: &str, common: &Common) -> Result<u8, Stop> {
     let (id, url) = which.find()?;
-    let answer = read_arguments(answer).map_err(Stop::usage)?;
+    let example = r#"{"action":"accept","content":{"name":"Ann"}}"#;
+    let answer = read_object("the answer", example, answer).map_err(Stop::usage)?;
     let endpoint = common.endpoint(&url)?;
     let task = endpoint.get(&id).await.map_err(Stop::client)?;
-    let is_open = matches!(&task.status, Status::InputRequired(asked) if asked.iter().any(|asked| asked.key == key));
-    if !is_open {
-        let key = terminal::one_line(key, 64);
-        let open = match &task.status {
-            Status::InputRequired(asked) => how_to_answer(&id, asked),
-            _ => String::new(),
-        };
+    let open = match &task.status {
+        Status::InputRequired(asked) => asked.as_slice(),
+        _ => &[],
+    };
+    let Some(asked) = open.iter().find(|asked| asked.key == key) else {
+        let (key, open) = (terminal::one_line(key, 64), how_to_answer(&id, open));
         return Err(Stop::new(exit::FAILURE, format!("the task is {} and does not ask \"{key}\"{open}", task.word())));
+    };
+    let faults = check_answer(asked, &answer);
+    if !faults.is_empty() {
+        let faults: Vec<_> = faults.iter().map(|fault| terminal::one_line(fault, 300)).collect();
+        let right = how_to_answer(&id, std::slice::from_ref(asked));
+        return Err(Stop::usage(format!(
+            "the answer does not fit, and nothing was sent:\n  {}{right}",
+            faults.join("\n  ")
+        )));
     }
     let mut responses = ObjectWriter::new();
     responses.raw(key, &answer);
