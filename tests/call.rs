@@ -321,3 +321,41 @@ fn get_shows_each_field_of_a_form_and_a_command_that_answers_it() {
     assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
     assert!(server.methods().contains(&"tasks/update".to_owned()));
 }
+
+#[test]
+fn handles_can_be_forgotten_one_by_one_or_when_their_tasks_have_ended() {
+    fn script(method: &str, count: usize) -> Result<Value, Value> {
+        let id = format!("{count}{TASK}");
+        let mut answer = match (method, count) {
+            ("tools/call", _) => task("task", "working", json!({})),
+            // The list is made from the newest handles, oldest first.
+            ("tasks/get", 3) => task("complete", "completed", json!({ "result": text("the report", false) })),
+            ("tasks/get", 4 | 6) => return Err(json!({ "code": -32602, "message": "Task not found" })),
+            _ => task("complete", "working", json!({})),
+        };
+        answer["taskId"] = json!(id);
+        Ok(answer)
+    }
+    let kept = |server: &Server| std::fs::read_to_string(server.handles()).unwrap();
+    let server = Server::start(script);
+    for _ in 0..3 {
+        server.call(&["--detach"]);
+    }
+    assert_eq!(kept(&server).lines().count(), 3);
+    for wrong in [&["task", "forget"][..], &["task", "forget", "last", "--ended"]] {
+        assert_eq!(server.run(wrong).status.code(), Some(64), "{wrong:?}");
+    }
+    assert_eq!(server.run(&["task", "forget", "zzz"]).status.code(), Some(1));
+    let output = server.run(&["task", "forget", "--ended"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 handle is forgotten, 2 handles are kept"), "{}", stderr(&output));
+    // Somebody who sends no credentials finds nothing of those who do.
+    assert!(stderr(&output).contains("1 handle is kept that the server does not know"), "{}", stderr(&output));
+    let output = server.run(&["task", "forget", "--unknown"]);
+    assert!(stderr(&output).contains("1 handle is forgotten, 1 handle is kept"), "{}", stderr(&output));
+    assert!(kept(&server).lines().count() == 1 && kept(&server).contains(&format!("2{TASK}")), "{}", kept(&server));
+    let output = server.run(&["task", "forget", "2"]);
+    assert!(stderr(&output).contains("the handle is forgotten; its task is not touched"), "{}", stderr(&output));
+    assert_eq!(kept(&server), "");
+    assert_eq!(server.methods().iter().filter(|method| *method == "tasks/cancel").count(), 0);
+}

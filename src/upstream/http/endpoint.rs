@@ -7,7 +7,6 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::uri::Authority;
 use http::{Method as Verb, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use url::Url;
@@ -108,7 +107,8 @@ impl Endpoint {
     pub(super) async fn send(&self, make: impl Fn() -> Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
         let mut redirects = 0;
         loop {
-            let mut response = self.client.send(make()).await.map_err(|error| error.at(self.shown()))?;
+            let sent = self.client.send(make()).await;
+            let mut response = sent.map_err(|error| error.at(shown(&self.uri())))?;
             redirects += 1;
             if redirects > REDIRECTS || !self.moved(&response) {
                 self.sort_challenges(&mut response);
@@ -119,7 +119,8 @@ impl Endpoint {
 
     /// Sends a request to wherever it is addressed. No redirect is followed.
     pub(super) async fn send_once(&self, request: Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
-        self.client.send(request).await
+        let at = shown(request.uri());
+        self.client.send(request).await.map_err(|error| error.at(at))
     }
 
     /// A challenge is for the caller where the credentials were the caller's, and for nobody else. A 401 without one is
@@ -149,13 +150,6 @@ impl Endpoint {
         tracing::info!(path = uri.path(), "a server says that it is at another path; that path is used from now on");
         *self.uri.write().unwrap_or_else(PoisonError::into_inner) = uri;
         true
-    }
-
-    /// The address without credentials and query, for a person.
-    fn shown(&self) -> String {
-        let uri = self.uri();
-        let (scheme, host) = (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", Authority::as_str));
-        format!("{scheme}://{host}{}", uri.path())
     }
 
     /// Where the server is, as far as that is known.
@@ -228,6 +222,13 @@ pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
 pub(super) fn mirror_method(map: &mut HeaderMap, method: &Method) {
     map.insert(headers::PROTOCOL_VERSION, HeaderValue::from_static(MODERN));
     map.insert(headers::METHOD, headers::encode(method.name()));
+}
+
+/// An address without credentials and query, for a person.
+fn shown(uri: &Uri) -> String {
+    let (scheme, host) = (uri.scheme_str().unwrap_or("http"), uri.host().unwrap_or_default());
+    let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{scheme}://{host}{port}{}", uri.path())
 }
 
 fn may_be_forwarded(name: &HeaderName) -> bool {
