@@ -353,3 +353,16 @@ fn an_issuer_is_complete_or_refused_with_the_path_of_what_is_wrong() {
         assert!(faults.contains(path), "{wrong}: {faults}");
     }
 }
+
+#[test]
+fn what_a_server_says_on_stderr_is_for_the_log_alone_where_the_public_may_come_in() {
+    let stderr = |listen: &str, server: &str| read(&format!("{listen}\n{SERVER}{server}\n")).servers[0].stderr;
+    assert_eq!(stderr("", ""), StderrFor::Local);
+    assert_eq!(stderr("", "\nstderr = \"log\""), StderrFor::Log);
+    for public in ["public_url = \"https://mcp.example.com\"", "allowed_hosts = [\"mcp.example.com\"]"] {
+        let listen = format!("[listen]\n{public}");
+        assert_eq!(stderr(&listen, ""), StderrFor::Log, "{public}");
+        assert_eq!(stderr(&listen, "\nstderr = \"local\""), StderrFor::Local, "{public}");
+    }
+    assert_eq!(stderr("[listen]\nstdio = true\npublic_url = \"https://h.example\"", ""), StderrFor::Local);
+}

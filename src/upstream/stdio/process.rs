@@ -73,8 +73,11 @@ impl Process {
         &self.connection
     }
 
-    /// The last lines of its error output.
-    pub(super) fn tail(&self) -> Vec<String> {
+    /// The last lines of its error output: all of them if it has ended.
+    pub(super) async fn tail(&self) -> Vec<String> {
+        if self.exit().is_some() {
+            self.tail.whole().await;
+        }
         self.tail.lines()
     }
 
