@@ -9,6 +9,7 @@ mod environment;
 mod fault;
 mod greeting;
 mod jwt;
+mod own_headers;
 mod owner;
 mod policy;
 mod reader;
@@ -30,6 +31,7 @@ use reader::{Reader, Section};
 
 pub use environment::Environment;
 pub use fault::{ConfigFaults, Fault};
+pub use own_headers::is_own_header;
 pub use policy::*;
 pub use run::*;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
+use super::own_headers::is_own_header;
 use super::reader::{Reader, Section};
 use super::run::{ForwardCancel, Offer, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
 use super::secret;
@@ -13,29 +14,6 @@ use super::setting::{Setting, WebUrl, choice};
 
 /// Settings of servers that belong to versions to come.
 const LATER: &[&str] = &["roots", "budget", "max_running", "health"];
-
-/// Headers that the proxy writes itself, so nobody else may set or pass them on.
-const OWN_HEADERS: &[&str] = &[
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "origin",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// What is spoken over HTTP.
 #[derive(Clone, Copy)]
@@ -240,7 +218,7 @@ fn headers<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> HeaderMap 
 
 fn settable(name: &str) -> Result<HeaderName, String> {
     let name = HeaderName::from_text(name)?;
-    if OWN_HEADERS.contains(&name.as_str()) { Err("Raincheck sets this header itself".to_owned()) } else { Ok(name) }
+    if is_own_header(&name) { Err("Raincheck sets this header itself".to_owned()) } else { Ok(name) }
 }
 
 /// While Raincheck does not prove who callers are it stands in front of the same resource, so their credentials

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use url::Url;
 
 use super::client::{HttpClient, NoClient, RopeBody, SendError};
+use crate::config::is_own_header;
 use crate::protocol::{Call, Credentials, MODERN, Method, Rope, headers};
 
 /// One server, as it is reached over HTTP.
@@ -44,28 +45,6 @@ pub(super) const EVENTS_FIRST: HeaderValue = HeaderValue::from_static("text/even
 
 /// Redirects that are followed for one request.
 const REDIRECTS: usize = 3;
-
-/// Headers that belong to one connection or one body, or that are ours to set: never copied from a caller.
-const NEVER_FORWARDED: [&str; 18] = [
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 impl Endpoint {
     /// The server at `url`.
@@ -232,8 +211,7 @@ fn shown(uri: &Uri) -> String {
 }
 
 fn may_be_forwarded(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    !NEVER_FORWARDED.contains(&name) && !name.starts_with("proxy-") && !name.starts_with(headers::PARAM_PREFIX)
+    !is_own_header(name) && !name.as_str().starts_with(headers::PARAM_PREFIX)
 }
 
 /// User and password of an address, as a header.

@@ -14,7 +14,7 @@ use crate::config::{ServerConfig, StderrFor, Transport, UpstreamEra};
 use crate::protocol::{Failure, Outcome, Principal};
 use crate::shared_map::SharedMap;
 use crate::upstream::handshake::{self, HandshakeError, ServerInfo};
-use crate::upstream::sessions::{Connect, Hearer, Opening};
+use crate::upstream::sessions::{Connect, Hearer, Opening, OverConnection};
 use crate::upstream::{Setup, outcome};
 
 /// Starts child processes.
