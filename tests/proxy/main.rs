@@ -50,6 +50,7 @@ mod kill;
 mod large;
 mod legacy;
 mod life;
+mod limits;
 mod noise;
 mod owners;
 mod process;
