@@ -14,11 +14,12 @@ use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
 use super::leg::HttpLeg;
 use super::own::Health;
+use super::param_headers;
 use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Reason, Reply, ReplySender, RpcError};
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
@@ -321,6 +322,43 @@ impl Runner {
         if sender.is_cancelled() {
             return Ended::Done(Outcome::Failed(outcome::never_sent()));
         }
+        let ended = self.modern_once(call, forwarded, sender).await;
+        let Ended::Done(outcome) = &ended else { return ended };
+        self.0.connect.tools().learn(call, outcome);
+        if !param_headers::is_mismatch(call, outcome) {
+            return ended;
+        }
+        // Rare, so its state is not part of every call's.
+        Box::pin(self.mirrored(call, ended, forwarded, sender)).await
+    }
+
+    /// Sends a call again with the headers that its server missed, if its tools tell which; else that was its end.
+    async fn mirrored(&self, call: &Call, ended: Ended, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
+        let tools = self.0.connect.tools();
+        let sent = tools.of(call);
+        let mut cursor = None;
+        for _ in 0..param_headers::PAGES {
+            let Some(list) = param_headers::list(call, cursor.as_ref()) else { break };
+            let (mut events, _reply) = Reply::channel();
+            let listed = tokio::select! {
+                biased;
+                () = sender.cancelled() => return ended,
+                listed = self.modern_once(&list, forwarded, &mut events) => listed.outcome(),
+            };
+            tools.learn(&list, &listed);
+            let Outcome::Result(result) = listed else { break };
+            cursor = result.member("nextCursor").filter(|cursor| !cursor.is_null());
+            if cursor.is_none() {
+                break;
+            }
+        }
+        if tools.of(call) == sent || sender.is_cancelled() {
+            return ended;
+        }
+        self.modern_once(call, forwarded, sender).await
+    }
+
+    async fn modern_once(&self, call: &Call, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let message = wire::request(call, ServerEra::Modern, id);
         let link = Link::Modern(self.0.connect.clone());
