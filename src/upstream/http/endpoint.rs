@@ -127,11 +127,16 @@ impl Endpoint {
     fn sort_challenges(&self, response: &mut Response<Incoming>) {
         let status = response.status();
         let headers = response.headers_mut();
-        if !self.forward.contains(&header::AUTHORIZATION) || self.fixed.contains_key(header::AUTHORIZATION) {
+        if !self.lets_callers_log_in() {
             headers.remove(header::WWW_AUTHENTICATE);
         } else if status == StatusCode::UNAUTHORIZED && !headers.contains_key(header::WWW_AUTHENTICATE) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+    }
+
+    /// Whether the credentials that it sees are those of its callers.
+    pub(super) fn lets_callers_log_in(&self) -> bool {
+        self.forward.contains(&header::AUTHORIZATION) && !self.fixed.contains_key(header::AUTHORIZATION)
     }
 
     /// Whether the response says that the server is elsewhere in the same origin.
