@@ -74,6 +74,7 @@ impl<S> Front<S> {
     }
 
     /// The same, telling clients how to log in to these servers, by their names (RFC 9728).
+    #[must_use]
     pub fn with_resources(self, resources: HashMap<String, ResourceMetadata>) -> Self {
         Self { resources, ..self }
     }
