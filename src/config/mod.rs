@@ -10,6 +10,7 @@ mod fault;
 mod greeting;
 mod jwt;
 mod owner;
+mod policy;
 mod reader;
 mod run;
 mod secret;
@@ -29,6 +30,7 @@ use reader::{Reader, Section};
 
 pub use environment::Environment;
 pub use fault::{ConfigFaults, Fault};
+pub use policy::*;
 pub use run::*;
 
 /// Files of configuration are small; a larger one is a wrong path.

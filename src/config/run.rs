@@ -9,6 +9,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 use url::Url;
 
+use super::policy::{ToolPolicy, ToolRule};
+
 pub use crate::telemetry::LogFormat;
 
 /// Everything that a running proxy needs to know.
@@ -322,69 +324,6 @@ pub enum UpstreamEra {
     Auto,
 }
 
-/// What the config says of a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolPolicy {
-    /// When a call becomes a task.
-    pub mode: Mode,
-    /// How long a call may take before it becomes a task, from its arrival.
-    pub after: Duration,
-    /// Hard limit of a run.
-    pub timeout: Duration,
-    /// How long a call may wait for a slot.
-    pub queue_timeout: Duration,
-    /// How long an outcome stays readable; `None` for ever.
-    pub keep: Option<Duration>,
-    /// Runs at the same time; `None` for no limit but the common one.
-    pub max_running: Option<usize>,
-    /// What a client without Tasks gets.
-    pub fallback: Fallback,
-    /// What a question of the tool does to a call that is no task yet.
-    pub ask: AskPolicy,
-    /// How long a question may wait for its answer.
-    pub ask_timeout: Duration,
-}
-
-/// What a question of the tool does to a call that may become a task and is none yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskPolicy {
-    /// It makes the call a task at once.
-    Task,
-    /// The first one is asked in a multi round-trip result, before there is a task.
-    First,
-}
-
-/// When a call becomes a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Never.
-    Sync,
-    /// When it takes longer than `after`.
-    Auto,
-    /// At once.
-    Task,
-}
-
-/// What a slow call of a client without Tasks gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallback {
-    /// It is held open, with keep-alives.
-    Wait,
-    /// -32021, before anything is sent. In mode `auto` a call cannot be known to be slow, so it waits.
-    Refuse,
-}
-
-/// A rule for the tools that a pattern matches.
-#[derive(Clone, Debug)]
-pub struct ToolRule {
-    /// An exact name, or a pattern with `*`.
-    pub pattern: String,
-    /// The server that it applies to; `None` for all.
-    pub server: Option<String>,
-    /// The defaults with what the rule changes.
-    pub policy: ToolPolicy,
-}
-
 impl Network {
     /// Whether `address` is in the block. An IPv4 address in IPv6 form counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -438,22 +377,6 @@ impl fmt::Debug for Transport {
                 .field("headers", &headers.keys())
                 .field("forward", forward)
                 .finish_non_exhaustive(),
-        }
-    }
-}
-
-impl Default for ToolPolicy {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Auto,
-            after: Duration::from_secs(10),
-            timeout: Duration::from_mins(30),
-            queue_timeout: Duration::from_hours(1),
-            keep: Some(Duration::from_hours(24)),
-            max_running: None,
-            fallback: Fallback::Wait,
-            ask: AskPolicy::Task,
-            ask_timeout: Duration::from_hours(24),
         }
     }
 }

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use toml::de::DeValue;
+
 use super::fault::did_you_mean;
+use super::policy::{AskPolicy, Cost, Dedupe, Fallback, Mode, OnLost, Rate, ToolPolicy, ToolRule};
 use super::reader::{Reader, Section};
-use super::run::{AskPolicy, Fallback, Mode, ServerConfig, ToolPolicy, ToolRule};
-use super::setting::{Keep, Setting, choice};
+use super::run::ServerConfig;
+use super::setting::{Keep, Setting, Size, choice, expected};
 
 /// Settings of tools that belong to versions to come.
-pub(super) const LATER: &[&str] = &["on_lost", "dedupe", "idle_timeout", "max_queued", "rate", "budget"];
+pub(super) const LATER: &[&str] = &["budget"];
 
 /// The defaults with what `section` changes.
 pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, default: &ToolPolicy) -> ToolPolicy {
@@ -17,12 +20,21 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
         mode: section.get(reader, "mode").unwrap_or(default.mode),
         after: section.get(reader, "after").unwrap_or(default.after),
         timeout: section.get(reader, "timeout").unwrap_or(default.timeout),
+        idle_timeout: section.get(reader, "idle_timeout").or(default.idle_timeout),
         queue_timeout: section.get(reader, "queue_timeout").unwrap_or(default.queue_timeout),
         keep: section.get(reader, "keep").map_or(default.keep, |Keep(keep)| keep),
         max_running: section.get(reader, "max_running").or(default.max_running),
+        max_queued: section.get(reader, "max_queued").or(default.max_queued),
+        rate: section.get(reader, "rate").or(default.rate),
+        max_result: section.get(reader, "max_result").map(bytes).or(default.max_result),
+        price: section.get(reader, "price").unwrap_or(default.price),
+        price_per_minute: section.get(reader, "price_per_minute").unwrap_or(default.price_per_minute),
         fallback: section.get(reader, "fallback").unwrap_or(default.fallback),
+        hold: section.get(reader, "hold").unwrap_or(default.hold),
         ask: section.get(reader, "ask").unwrap_or(default.ask),
         ask_timeout: section.get(reader, "ask_timeout").unwrap_or(default.ask_timeout),
+        on_lost: section.get(reader, "on_lost").unwrap_or(default.on_lost),
+        dedupe: section.get(reader, "dedupe").unwrap_or(default.dedupe),
     };
     if policy.mode == Mode::Auto && policy.after >= policy.timeout {
         let shown = |duration: Duration| humantime::format_duration(duration).to_string();
@@ -35,6 +47,10 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
         section.fault(reader, key, message);
     }
     policy
+}
+
+fn bytes(Size(bytes): Size) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The rules.
@@ -105,9 +121,75 @@ impl Setting for AskPolicy {
 }
 
 impl Setting for Fallback {
-    const EXPECTED: &'static str = "\"wait\" or \"refuse\"";
+    const EXPECTED: &'static str = "\"wait\", \"handle\", \"legacy_tasks\" or \"refuse\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        choice(text, &[("wait", Self::Wait), ("refuse", Self::Refuse)], &["handle", "legacy_tasks"])
+        let choices = [
+            ("wait", Self::Wait),
+            ("handle", Self::Handle),
+            ("legacy_tasks", Self::LegacyTasks),
+            ("refuse", Self::Refuse),
+        ];
+        choice(text, &choices, &[])
+    }
+}
+
+impl Setting for OnLost {
+    const EXPECTED: &'static str = "\"unknown\" or \"rerun\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("unknown", Self::Unknown), ("rerun", Self::Rerun)], &[])
+    }
+}
+
+impl Setting for Dedupe {
+    const EXPECTED: &'static str = "\"off\", \"running\", or a duration such as \"10m\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.starts_with(|first: char| first.is_ascii_digit()) {
+            return Duration::from_text(text).map(Self::Window);
+        }
+        choice(text, &[("off", Self::Off), ("running", Self::Running)], &[])
+            .map_err(|error| format!("{error}; a duration such as \"10m\" is a window"))
+    }
+}
+
+impl Setting for Rate {
+    const EXPECTED: &'static str = "a number and a period, such as \"30/1m\", \"30/m\" or \"1000/1d\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected {}, found \"{}\"", Self::EXPECTED, text.escape_debug());
+        let (count, per) = text.split_once('/').ok_or_else(wrong)?;
+        let count = count.trim().parse().ok().filter(|count| *count > 0).ok_or_else(wrong)?;
+        let per = per.trim();
+        let per =
+            if per.starts_with(|first: char| first.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
+        let per = Duration::from_text(&per).map_err(|_| wrong())?;
+        Ok(Self { count, per })
+    }
+}
+
+impl Setting for Cost {
+    const EXPECTED: &'static str = "an amount, such as 0.25, with six decimals at most";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected {}, found \"{}\"", Self::EXPECTED, text.escape_debug());
+        let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(whole) || !digits(part) || part.len() > 6 {
+            return Err(wrong());
+        }
+        let whole = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(1_000_000)).ok_or_else(wrong)?;
+        let part = format!("{part:0<6}").parse::<u64>().map_err(|_| wrong())?;
+        whole.checked_add(part).map(Self::from_millionths).ok_or_else(wrong)
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => Self::from_text(text),
+            DeValue::Integer(number) => Self::from_text(number.as_str()),
+            DeValue::Float(number) => Self::from_text(number.as_str()),
+            other => Err(expected::<Self>(other)),
+        }
     }
 }

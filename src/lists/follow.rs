@@ -142,8 +142,17 @@ fn is_about_the_server(failure: &Failure) -> bool {
         | Reason::Timeout
         | Reason::QueueTimeout
         | Reason::Busy
+        | Reason::QueueFull
+        | Reason::IdleTimeout
         | Reason::BadAnswer => true,
-        Reason::Unauthorized | Reason::TooLarge | Reason::Store | Reason::Stopping | Reason::InputTimeout => false,
+        Reason::Unauthorized
+        | Reason::TooLarge
+        | Reason::Store
+        | Reason::Stopping
+        | Reason::InputTimeout
+        | Reason::RateLimited
+        | Reason::OverBudget
+        | Reason::KeyReused => false,
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::ask::Abilities;
 use super::error::{RpcError, code};
 use super::json::{Json, JsonError};
+use super::key::CallKey;
 use super::method::Method;
 use super::{TASKS_EXTENSION, meta_key};
 
@@ -59,6 +60,8 @@ pub struct Caller {
     pub tasks: TaskSupport,
     /// What this request wants to be told while it runs.
     pub progress_token: Option<Json>,
+    /// The key that makes this start idempotent, if the caller gave one.
+    pub key: Option<CallKey>,
     /// The headers that may be passed on to the server.
     pub credentials: Credentials,
 }
@@ -189,7 +192,8 @@ impl Caller {
         let tasks = capabilities.as_ref().map_or(TaskSupport::Undeclared, TaskSupport::declared_in);
         let progress_token = params.meta_member(meta_key::PROGRESS_TOKEN);
         let abilities = capabilities.map_or_else(Abilities::none, Abilities::of);
-        Self { principal, session: ClientSession::Stateless, abilities, tasks, progress_token, credentials }
+        let session = ClientSession::Stateless;
+        Self { principal, session, abilities, tasks, progress_token, key: None, credentials }
     }
 }
 

@@ -58,6 +58,16 @@ pub enum Reason {
     Stopping,
     /// The tool asked and nobody answered in time.
     InputTimeout,
+    /// The tool gave no sign of life for too long.
+    IdleTimeout,
+    /// Too many calls wait for a slot already; nothing was sent.
+    QueueFull,
+    /// Started too often in too short a time; nothing was sent.
+    RateLimited,
+    /// The budget of the caller is used up.
+    OverBudget,
+    /// The caller's key belongs to a call with other arguments; nothing was sent.
+    KeyReused,
 }
 
 /// Whether the same call may be sent again.
@@ -118,6 +128,11 @@ impl Reason {
             Self::Store => -31009,
             Self::Stopping => -31010,
             Self::InputTimeout => -31011,
+            Self::IdleTimeout => -31012,
+            Self::QueueFull => -31013,
+            Self::RateLimited => -31014,
+            Self::OverBudget => -31015,
+            Self::KeyReused => -31016,
         }
     }
 }

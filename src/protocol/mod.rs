@@ -6,6 +6,7 @@ pub mod error;
 pub mod failure;
 pub mod headers;
 pub mod json;
+mod key;
 mod line;
 pub mod message;
 pub mod method;
@@ -22,6 +23,7 @@ pub use call::{Call, Caller, ClientSession, Credentials, Params, Principal, Task
 pub use error::RpcError;
 pub use failure::{Challenge, Failure, Reason, Retry};
 pub use json::{Json, JsonError};
+pub use key::CallKey;
 pub use message::{Message, RequestId};
 pub use method::Method;
 pub use param_headers::HeaderRules;

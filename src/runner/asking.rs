@@ -41,7 +41,7 @@ impl Attendance {
             ask.answer(answer);
             return seat;
         }
-        let limit = self.run.plan.ask_timeout;
+        let limit = self.run.plan.policy.ask_timeout;
         let desk = self.desk.get_or_insert_with(|| {
             let board = match &seat {
                 Seat::Task(owned) => Arc::clone(owned.live.board()),
@@ -116,7 +116,7 @@ impl Attendance {
             }
             DeskEvent::TooLong => {
                 desk.board.clear();
-                self.give_up(seat, unanswered(self.run.plan.ask_timeout)).await;
+                self.give_up(seat, unanswered(self.run.plan.policy.ask_timeout)).await;
                 return None;
             }
             DeskEvent::Called(resume) => return self.resume(seat, resume).await,

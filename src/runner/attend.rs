@@ -58,7 +58,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 
 impl Attendance {
     pub(super) fn new(run: Run, running: Running, permits: Permits, subject: Option<Subject>) -> Self {
-        let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.timeout));
+        let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.policy.timeout));
         let ahead = Responses::default();
         Self {
             run,
@@ -144,7 +144,7 @@ impl Attendance {
             },
             Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
             Next::Deadline => {
-                Box::pin(self.give_up(seat, timed_out(self.run.plan.timeout))).await;
+                Box::pin(self.give_up(seat, timed_out(self.run.plan.policy.timeout))).await;
                 None
             }
             Next::Draining => {

@@ -33,6 +33,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
+use crate::config::ToolPolicy;
 use crate::jobs::Jobs;
 use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, Retry};
 use crate::store::Store;
@@ -84,22 +85,23 @@ pub struct Bounds {
 pub struct Plan {
     /// The name of the server in the config.
     pub server: Arc<str>,
-    /// The name of the tool.
-    pub tool: String,
+    /// What is run.
+    pub what: What,
     /// How the call goes on.
     pub way: Way,
-    /// Hard limit of the run, without the time in the queue.
-    pub timeout: Duration,
-    /// How long it may wait for a slot.
-    pub queue_timeout: Duration,
-    /// How long an outcome stays readable; `None` for ever.
-    pub keep: Option<Duration>,
-    /// Runs of this tool at the same time; `None` for no limit but the common one.
-    pub max_running: Option<usize>,
+    /// What the config says of the tool, or of all else.
+    pub policy: Arc<ToolPolicy>,
     /// How long the slot stays taken after a stop that the server does not answer.
     pub linger: Linger,
-    /// How long a question may wait for its answer.
-    pub ask_timeout: Duration,
+}
+
+/// What a call runs.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// The tool with this name: limits of tools hold, and it may become a task.
+    Tool(String),
+    /// Another method: it is held until the server answers.
+    Other(String),
 }
 
 /// How a call goes on when it is slow or asks.
@@ -237,6 +239,15 @@ impl Runner {
     /// Resolves when no run is left.
     pub async fn idle(&self) {
         self.0.jobs.idle().await;
+    }
+}
+
+impl What {
+    /// The name of the tool, or of the method.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Tool(name) | Self::Other(name) => name,
+        }
     }
 }
 

@@ -33,7 +33,7 @@ impl Run {
         match self.make_task(held, seed).await {
             Ok(task) => Seat::Task(task),
             Err((held, error)) => {
-                tracing::warn!(tool = self.plan.tool, %error, "a slow call could not be made a task; its caller is held");
+                tracing::warn!(tool = self.plan.what.name(), %error, "a slow call could not be made a task; its caller is held");
                 Seat::Held(Held { promote_at: Some(Instant::now() + AGAIN), ..held })
             }
         }
@@ -53,7 +53,7 @@ impl Run {
                 return Err((held, error));
             }
         };
-        tracing::debug!(task = ?id, tool = self.plan.tool, "a call became a task");
+        tracing::debug!(task = ?id, tool = self.plan.what.name(), "a call became a task");
         let settler = Settler::new(id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
         let created = view::created(&committed, &live.phase(), shared.store.clock().now());
         let delivery = held.hand_over(&created);
@@ -62,14 +62,14 @@ impl Run {
 
     fn record(&self, state: State, asked: Asked, now: Timestamp) -> Task {
         let (plan, owner) = (&self.plan, self.shared.store.owner(&self.principal));
-        let expiry = match plan.keep {
+        let expiry = match plan.policy.keep {
             None => Expiry::Never,
             Some(keep) => {
-                let queue = if matches!(state, State::Queued) { plan.queue_timeout } else { Duration::ZERO };
-                Expiry::covering(queue, plan.timeout, keep)
+                let queue = if matches!(state, State::Queued) { plan.policy.queue_timeout } else { Duration::ZERO };
+                Expiry::covering(queue, plan.policy.timeout, keep)
             }
         };
-        let (server, tool) = (plan.server.as_ref().to_owned(), plan.tool.clone());
+        let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
         Task { asked, state, ..queued }
     }

@@ -38,7 +38,7 @@ impl Attendance {
         let counter = desk.counter.insert(counter);
         counter.round = counter.round.saturating_add(1);
         desk.is_parked = true;
-        let patience = self.run.plan.ask_timeout.min(LONGEST);
+        let patience = self.run.plan.policy.ask_timeout.min(LONGEST);
         let expires = shared.store.clock().now().after(patience);
         let claim = Claim { run: counter.id, round: counter.round, expires };
         let state = claim.sealed(&shared.store, &self.run.principal, &self.run.plan.server, subject);

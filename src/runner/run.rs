@@ -15,7 +15,7 @@ use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
-use super::{Plan, Promotion, Questions, Shared, stopping};
+use super::{Plan, Promotion, Questions, Shared, What, stopping};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::task::State;
 
@@ -75,11 +75,11 @@ impl Run {
 
     /// Waits for the slots.
     async fn turn(&self, seat: Seat, arrived: Instant) -> Turn {
-        let until = arrived + self.plan.queue_timeout;
-        let (seat, tool) = match self.plan.max_running {
-            None => (seat, Permit::unlimited()),
-            Some(slots) => {
-                let gate = self.shared.gates.of_tool(&self.plan.server, &self.plan.tool, slots);
+        let until = arrived + self.plan.policy.queue_timeout;
+        let (seat, tool) = match (&self.plan.what, self.plan.policy.max_running) {
+            (What::Tool(_), None) | (What::Other(_), _) => (seat, Permit::unlimited()),
+            (What::Tool(tool), Some(slots)) => {
+                let gate = self.shared.gates.of_tool(&self.plan.server, tool, slots);
                 match self.wait(seat, gate.enter(), until).await {
                     Some(turn) => turn,
                     None => return Turn::Over,
@@ -131,7 +131,7 @@ impl Run {
                     }
                 },
                 () = sleep_until(until) => {
-                    seat.end(Outcome::Failed(queue_timeout(self.plan.queue_timeout))).await;
+                    seat.end(Outcome::Failed(queue_timeout(self.plan.policy.queue_timeout))).await;
                     return None;
                 }
             }

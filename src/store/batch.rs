@@ -50,6 +50,7 @@ enum Pending {
     /// With what keeps the outcome's file from the sweep until then.
     Change(Answer<Committed<Task>, ChangeError>, Decided, Outcome),
     Extend(Answer<u64, CommitError>, u64),
+    Shelve(Answer<(), CommitError>),
     Purge(Answer<Purged, CommitError>, Purged),
 }
 
@@ -94,6 +95,10 @@ impl<'a> Batch<'a> {
             Op::Extend { ids, answer } => match self.extend(&ids) {
                 Ok(extended) => self.answers.push(Pending::Extend(answer, extended)),
                 Err(error) => drop(answer.send(Err(error))),
+            },
+            Op::Shelve { shelf, name, value, answer } => match self.writes.shelve(shelf, &name, value.as_deref()) {
+                Ok(()) => self.answers.push(Pending::Shelve(answer)),
+                Err(error) => drop(answer.send(Err(error.into()))),
             },
             Op::Purge { keys, answer } => match self.purge(&keys) {
                 Ok(purged) => self.answers.push(Pending::Purge(answer, purged)),
@@ -275,6 +280,7 @@ impl Pending {
                 drop(outcome);
             }
             Self::Extend(answer, extended) => drop(answer.send(Ok(extended))),
+            Self::Shelve(answer) => drop(answer.send(Ok(()))),
             Self::Purge(answer, purged) => drop(answer.send(Ok(purged))),
         }
     }
@@ -284,6 +290,7 @@ impl Pending {
             Self::Create(answer, _) => drop(answer.send(Err(error.clone()))),
             Self::Change(answer, ..) => drop(answer.send(Err(error.clone().into()))),
             Self::Extend(answer, _) => drop(answer.send(Err(error.clone()))),
+            Self::Shelve(answer) => drop(answer.send(Err(error.clone()))),
             Self::Purge(answer, _) => drop(answer.send(Err(error.clone()))),
         }
     }

@@ -1,14 +1,15 @@
 //! The record of a task: compact, versioned, and never larger than [`MAX_RECORD`].
 //!
 //! Numbers as LEB128, texts with their length before them, each enum as one byte. Version 2 has, before the state,
-//! what was asked so far, and a state with open questions, whose texts are beside the record. Version 1 is still read.
+//! what was asked so far, and a state with open questions, whose texts are beside the record. Version 3 has, before
+//! what was asked, the digest of the call's key and how often the call was run again. Both are still read.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::protocol::{Failure, Json, QuestionKind, Reason, Retry};
-use crate::task::{Asked, Cause, Expiry, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId};
+use crate::task::{Asked, Cause, Expiry, KeyDigest, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId};
 
 /// sled moves larger values into files that it never syncs; no power cut was survived with them.
 pub(super) const MAX_RECORD: usize = 4096;
@@ -19,7 +20,9 @@ pub(super) const RESERVED_FOR_END: usize = 1280 + 8 * MOST_HINTS;
 /// Bytes of a message that are kept; the rest is cut off.
 pub(super) const MAX_MESSAGE: usize = 1024;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Before there were keys.
+const WITHOUT_KEYS: u8 = 2;
 /// Before there were questions.
 const WITHOUT_QUESTIONS: u8 = 1;
 
@@ -50,6 +53,14 @@ pub(super) fn encode(task: &Task) -> Vec<u8> {
             put_duration(&mut record, keep);
         }
     }
+    match &task.key {
+        None => record.push(0),
+        Some(key) => {
+            record.push(1);
+            record.extend_from_slice(key.as_bytes());
+        }
+    }
+    put_number(&mut record, task.reruns.into());
     put_number(&mut record, task.asked.count.into());
     put_number(&mut record, task.asked.hinted.len() as u64);
     for hinted in &task.asked.hinted {
@@ -63,7 +74,7 @@ pub(super) fn encode(task: &Task) -> Vec<u8> {
 pub(super) fn decode(id: TaskId, record: &[u8]) -> Result<Task, BadRecord> {
     let mut reader = Reader(record);
     let version = match reader.byte()? {
-        version @ (WITHOUT_QUESTIONS | VERSION) => version,
+        version @ (WITHOUT_QUESTIONS | WITHOUT_KEYS | VERSION) => version,
         other => return Err(BadRecord::Version(other)),
     };
     let scheme = reader.byte()?;
@@ -77,12 +88,13 @@ pub(super) fn decode(id: TaskId, record: &[u8]) -> Result<Task, BadRecord> {
         1 => Expiry::Limited { ttl: reader.duration()?, keep: reader.duration()? },
         _ => return Err(BadRecord::Malformed),
     };
+    let (key, reruns) = if version == VERSION { (reader.key()?, reader.small()?) } else { (None, 0) };
     let asked = if version == WITHOUT_QUESTIONS { Asked::default() } else { reader.asked()? };
     let state = reader.state()?;
     if !reader.0.is_empty() {
         return Err(BadRecord::Malformed);
     }
-    Ok(Task { id, owner, server, tool, created, updated, expiry, asked, state })
+    Ok(Task { id, owner, server, tool, created, updated, expiry, key, reruns, asked, state })
 }
 
 /// The beginning of a message that is too long to be kept whole.
@@ -188,6 +200,11 @@ const fn reason_tag(reason: Reason) -> u8 {
         Reason::Store => 9,
         Reason::Stopping => 10,
         Reason::InputTimeout => 11,
+        Reason::IdleTimeout => 12,
+        Reason::QueueFull => 13,
+        Reason::RateLimited => 14,
+        Reason::OverBudget => 15,
+        Reason::KeyReused => 16,
     }
 }
 
@@ -204,6 +221,11 @@ const fn reason_of(tag: u8) -> Option<Reason> {
         9 => Reason::Store,
         10 => Reason::Stopping,
         11 => Reason::InputTimeout,
+        12 => Reason::IdleTimeout,
+        13 => Reason::QueueFull,
+        14 => Reason::RateLimited,
+        15 => Reason::OverBudget,
+        16 => Reason::KeyReused,
         _ => return None,
     })
 }
@@ -292,6 +314,14 @@ impl Reader<'_> {
             _ => return Err(BadRecord::Malformed),
         };
         Ok(Stored { len, checksum, file })
+    }
+
+    fn key(&mut self) -> Result<Option<KeyDigest>, BadRecord> {
+        match self.byte()? {
+            0 => Ok(None),
+            1 => self.array().map(|bytes| Some(KeyDigest::from_bytes(bytes))),
+            _ => Err(BadRecord::Malformed),
+        }
     }
 
     fn asked(&mut self) -> Result<Asked, BadRecord> {

@@ -11,7 +11,7 @@ use super::open_error::{Damage, NotAStore, OpenCause};
 /// The version of the layout that this version of Raincheck writes.
 ///
 /// 1 had no questions; it is read, and becomes 2 when it is opened.
-pub(super) const LAYOUT: u32 = 2;
+pub(super) const LAYOUT: u32 = 3;
 
 /// Our directory, held by our lock until this is dropped.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 //! | `tasks` | id | record |
 //! | `results` | id | a small outcome |
 //! | `questions` | id, number of the question, number of the piece | a piece of its parameters |
+//! | `shelf` | a letter, a name | a small value that belongs to no task |
 //! | `active` | id | nothing: the task has not ended |
 //! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
 
@@ -21,6 +22,7 @@ use sled::{Batch, Db, Transactional, Tree};
 use super::codec::{self, BadRecord, MAX_RECORD};
 use super::questions;
 use super::quiet::quietly;
+use super::shelf::Shelf;
 use crate::clock::Timestamp;
 use crate::task::{State, Task, TaskId};
 
@@ -32,6 +34,7 @@ pub(super) struct Engine {
     results: Tree,
     questions: Tree,
     active: Tree,
+    shelf: Tree,
     by_expiry: Tree,
 }
 
@@ -43,6 +46,7 @@ pub(super) struct Writes {
     results: Batch,
     questions: Batch,
     active: Batch,
+    shelf: Batch,
     by_expiry: Batch,
     bytes: usize,
 }
@@ -99,6 +103,7 @@ impl Engine {
             results: db.open_tree("results")?,
             questions: db.open_tree("questions")?,
             active: db.open_tree("active")?,
+            shelf: db.open_tree("shelf")?,
             by_expiry: db.open_tree("by_expiry")?,
             db,
         })
@@ -107,14 +112,16 @@ impl Engine {
     /// Applies `writes`, all or none, and returns when they are durable.
     pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
         caught(|| {
-            let trees = (&self.meta, &self.tasks, &self.results, &self.questions, &self.active, &self.by_expiry);
+            let trees =
+                (&self.meta, &self.tasks, &self.results, &self.questions, &self.active, &self.shelf, &self.by_expiry);
             trees
-                .transaction(|(meta, tasks, results, questions, active, by_expiry)| {
+                .transaction(|(meta, tasks, results, questions, active, shelf, by_expiry)| {
                     meta.apply_batch(&writes.meta)?;
                     tasks.apply_batch(&writes.tasks)?;
                     results.apply_batch(&writes.results)?;
                     questions.apply_batch(&writes.questions)?;
                     active.apply_batch(&writes.active)?;
+                    shelf.apply_batch(&writes.shelf)?;
                     by_expiry.apply_batch(&writes.by_expiry)?;
                     Ok::<(), ConflictableTransactionError<BadRecord>>(())
                 })
@@ -191,6 +198,19 @@ impl Engine {
         })
     }
 
+    /// What stands on a shelf, in the order of its names.
+    pub(super) fn shelf(&self, on: Shelf) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
+        caught(|| {
+            let mut found = Vec::new();
+            for entry in self.shelf.scan_prefix([on.tag()]) {
+                let (key, value) = entry?;
+                let name = key.get(1..).and_then(|name| std::str::from_utf8(name).ok()).ok_or(EngineError::Key)?;
+                found.push((name.to_owned(), value.to_vec()));
+            }
+            Ok(found)
+        })
+    }
+
     /// How many pieces of questions there are.
     #[cfg(test)]
     pub(super) fn question_pieces(&self) -> usize {
@@ -242,6 +262,20 @@ impl Writes {
         self.active.remove(task.id.as_bytes());
         if let Some(expires) = task.expires() {
             self.by_expiry.insert(ExpiryKey { expires, id: task.id }.bytes(), &[]);
+        }
+        Ok(())
+    }
+
+    /// Puts something on a shelf, or takes it away.
+    pub(super) fn shelve(&mut self, on: Shelf, name: &str, value: Option<&[u8]>) -> Result<(), Oversized> {
+        let key = [&[on.tag()], name.as_bytes()].concat();
+        self.bytes += 1;
+        match value {
+            Some(value) => {
+                let value = self.checked(value)?;
+                self.shelf.insert(key, value);
+            }
+            None => self.shelf.remove(key),
         }
         Ok(())
     }

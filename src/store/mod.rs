@@ -29,6 +29,7 @@ mod outcome;
 mod questions;
 mod quiet;
 mod shared;
+mod shelf;
 mod space;
 mod sweep;
 mod watch;
@@ -42,6 +43,7 @@ pub use durability::count_durable_flush;
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
 pub use outcome::Ending;
+pub use shelf::Shelf;
 pub use sweep::Swept;
 pub use watch::Watch;
 

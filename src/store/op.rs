@@ -4,6 +4,7 @@ use tokio::sync::oneshot;
 
 use super::engine::ExpiryKey;
 use super::files::{FileName, InFlight};
+use super::shelf::Shelf;
 use super::{ChangeError, CommitError, Committed};
 use crate::protocol::Json;
 use crate::task::{Change, Task, TaskId};
@@ -25,6 +26,13 @@ pub(super) enum Op {
     Extend {
         ids: Vec<TaskId>,
         answer: Answer<u64, CommitError>,
+    },
+    /// Puts something on a shelf, or takes it away.
+    Shelve {
+        shelf: Shelf,
+        name: String,
+        value: Option<Vec<u8>>,
+        answer: Answer<(), CommitError>,
     },
     /// Removes those that have expired; answers with how many and which files are of no use any more.
     Purge {
@@ -65,6 +73,7 @@ impl Op {
             Self::Create { answer, .. } => drop(answer.send(Err(error))),
             Self::Change { answer, .. } => drop(answer.send(Err(error.into()))),
             Self::Extend { answer, .. } => drop(answer.send(Err(error))),
+            Self::Shelve { answer, .. } => drop(answer.send(Err(error))),
             Self::Purge { answer, .. } => drop(answer.send(Err(error))),
             Self::Mark => {}
             Self::Close { answer } => drop(answer.send(())),

@@ -15,7 +15,7 @@ use super::shared::{Hot, Slot};
 use crate::clock::{SystemClock, Timestamp};
 use crate::config::{Durability, StoreConfig};
 use crate::protocol::{Failure, Json, Question, QuestionKind, Reason, Retry};
-use crate::task::{Asked, Cause, Change, Expiry, OpenQuestion, Owner, State, Stored, Task, TaskId};
+use crate::task::{Asked, Cause, Change, Expiry, KeyDigest, OpenQuestion, Owner, State, Stored, Task, TaskId};
 
 fn durations() -> impl Strategy<Value = Duration> {
     (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
@@ -83,10 +83,12 @@ fn tasks() -> impl Strategy<Value = Task> {
         (durations(), durations()).prop_map(|(ttl, keep)| Expiry::Limited { ttl, keep })
     ];
     let owners = (any::<u8>(), any::<[u8; 32]>()).prop_map(|(scheme, digest)| Owner::from_parts(scheme, digest));
-    (owners, any::<String>(), any::<String>(), timestamps(), timestamps(), expiries, asked(), states()).prop_map(
-        |(owner, server, tool, created, updated, expiry, asked, state)| {
+    let keys = proptest::option::of(any::<[u8; 32]>()).prop_map(|key| key.map(KeyDigest::from_bytes));
+    let names = (any::<String>(), any::<String>());
+    (owners, names, timestamps(), timestamps(), expiries, keys, any::<u32>(), asked(), states()).prop_map(
+        |(owner, (server, tool), created, updated, expiry, key, reruns, asked, state)| {
             let id = TaskId::generate(created);
-            Task { id, owner, server, tool, created, updated, expiry, asked, state }
+            Task { id, owner, server, tool, created, updated, expiry, key, reruns, asked, state }
         },
     )
 }
@@ -130,6 +132,8 @@ fn example(state: State, asked: Asked) -> Task {
         created: Timestamp::from_millis(300),
         updated: Timestamp::from_millis(301),
         expiry: Expiry::Limited { ttl: Duration::from_secs(61), keep: Duration::new(1, 5) },
+        key: None,
+        reruns: 0,
         asked,
         state,
     }
@@ -149,14 +153,23 @@ fn busy() -> State {
 fn the_layout_of_a_record_is_what_it_always_was() {
     let failed = example(busy(), Asked { count: 3, hinted: vec![0x0102] });
     let record = written(2, b"\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00");
+    assert_eq!(decode(failed.id, &record), Ok(failed.clone()));
+    let record = written(3, b"\0\0\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00");
     assert_eq!(encode(&failed), record);
-    assert_eq!(decode(failed.id, &record), Ok(failed));
+    assert_eq!(decode(failed.id, &record), Ok(failed.clone()));
+    let keyed = Task { key: Some(KeyDigest::from_bytes([0xcd; 32])), reruns: 1, ..failed };
+    let with_key = [&[1], [0xcd; 32].as_slice(), b"\x01\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00"];
+    let record = written(3, &with_key.concat());
+    assert_eq!(encode(&keyed), record);
+    assert_eq!(decode(keyed.id, &record), Ok(keyed));
     let question =
         OpenQuestion { number: 2, key: "name".to_owned(), kind: QuestionKind::Sampling, params: Json::null() };
     let (started, since) = (Timestamp::from_millis(1), Timestamp::from_millis(2));
     let asking = State::InputRequired { started, since, questions: vec![question] };
     let asking = example(asking, Asked { count: 2, hinted: vec![] });
     let record = written(2, b"\x02\x00\x06\x01\x02\x01\x02\x04name\x02");
+    assert_eq!(decode(asking.id, &record), Ok(asking.clone()));
+    let record = written(3, b"\0\0\x02\x00\x06\x01\x02\x01\x02\x04name\x02");
     assert_eq!(encode(&asking), record);
     assert_eq!(decode(asking.id, &record), Ok(asking));
 }
@@ -167,7 +180,7 @@ fn records_from_before_there_were_questions_are_read() {
     for (state, expected) in table {
         let task = example(expected, Asked::default());
         assert_eq!(decode(task.id, &written(1, state)), Ok(task.clone()));
-        assert_eq!(decode(task.id, &written(3, state)), Err(BadRecord::Version(3)));
+        assert_eq!(decode(task.id, &written(4, state)), Err(BadRecord::Version(4)));
     }
 }
 

@@ -2,12 +2,14 @@
 
 mod expiry;
 mod id;
+mod key;
 mod owner;
 mod question;
 mod state;
 
 pub use expiry::Expiry;
 pub use id::{InvalidTaskId, TaskId};
+pub use key::KeyDigest;
 pub use owner::{Owner, OwnerKey};
 pub use question::{Asked, MOST_HINTS, MOST_QUESTION_BYTES, MOST_QUESTIONS, OpenQuestion};
 pub use state::{Cause, Change, Refusal, State, Stored};
@@ -33,6 +35,10 @@ pub struct Task {
     pub updated: Timestamp,
     /// When it may be forgotten.
     pub expiry: Expiry,
+    /// Stands for the key under which repeats of the call find it; `None` if it has none.
+    pub key: Option<KeyDigest>,
+    /// How often it was run again because a run was lost.
+    pub reruns: u32,
     /// What it has asked so far.
     pub asked: Asked,
     /// How far it is.
@@ -43,7 +49,8 @@ impl Task {
     /// A task that waits for a free slot.
     pub fn queued(id: TaskId, owner: Owner, server: String, tool: String, now: Timestamp, expiry: Expiry) -> Self {
         let asked = Asked::default();
-        Self { id, owner, server, tool, created: now, updated: now, expiry, asked, state: State::Queued }
+        let (key, reruns, state) = (None, 0, State::Queued);
+        Self { id, owner, server, tool, created: now, updated: now, expiry, key, reruns, asked, state }
     }
 
     /// The task after `change`, or why that may not be.

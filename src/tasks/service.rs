@@ -15,7 +15,7 @@ use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
 use crate::protocol::error::code;
 use crate::protocol::{Call, Caller, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
-use crate::runner::{Linger, Plan, Promotion, Questions, Runner, Way, is_request_state, strange_request_state};
+use crate::runner::{Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state};
 
 /// What the `requestState` of a call is.
 enum State {
@@ -48,18 +48,8 @@ impl<S> TasksService<S> {
         Self { inner, runner, policies, server, linger, strange_states }
     }
 
-    fn plan(&self, tool: &str, policy: &ToolPolicy, way: Way) -> Plan {
-        Plan {
-            server: Arc::clone(&self.server),
-            tool: tool.to_owned(),
-            way,
-            timeout: policy.timeout,
-            queue_timeout: policy.queue_timeout,
-            keep: policy.keep,
-            max_running: policy.max_running,
-            linger: self.linger,
-            ask_timeout: policy.ask_timeout,
-        }
+    fn plan(&self, what: What, policy: &Arc<ToolPolicy>, way: Way) -> Plan {
+        Plan { server: Arc::clone(&self.server), what, way, policy: Arc::clone(policy), linger: self.linger }
     }
 }
 
@@ -124,8 +114,9 @@ where
                 State::Refused(error) => return Reply::ready(Outcome::Error(error)),
             }
         }
-        let plan = self.plan(call.method.name(), self.policies.defaults(), way);
-        self.runner.run(self.inner.clone(), call, Plan { max_running: None, ..plan })
+        let what = What::Other(call.method.name().to_owned());
+        let plan = self.plan(what, self.policies.defaults(), way);
+        self.runner.run(self.inner.clone(), call, plan)
     }
 
     fn call_tool(&self, call: Call) -> Reply {
@@ -146,7 +137,7 @@ where
                 State::Refused(error) => return Reply::ready(Outcome::Error(error)),
             }
         }
-        let plan = self.plan(tool, policy, way);
+        let plan = self.plan(What::Tool(tool.to_owned()), policy, way);
         self.runner.run(self.inner.clone(), call, plan)
     }
 }
@@ -170,7 +161,7 @@ fn way(policy: &ToolPolicy, caller: &Caller) -> Option<Way> {
         (Mode::Auto, TaskSupport::Declared) => Promotion::After(policy.after),
         (Mode::Task, TaskSupport::Declared) => Promotion::AtOnce,
         (Mode::Task, TaskSupport::Undeclared) => match policy.fallback {
-            Fallback::Wait => Promotion::Never,
+            Fallback::Wait | Fallback::Handle | Fallback::LegacyTasks => Promotion::Never,
             Fallback::Refuse => return None,
         },
     };

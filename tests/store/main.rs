@@ -9,5 +9,6 @@ mod crash;
 mod kill;
 mod opening;
 mod outcomes;
+mod shelf;
 mod support;
 mod sweeping;

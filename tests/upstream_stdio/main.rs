@@ -123,6 +123,7 @@ fn caller(who: &str, session: ClientSession, abilities: &Value) -> Caller {
         abilities: Abilities::of(Json::from_value(abilities)),
         tasks: TaskSupport::Undeclared,
         progress_token: None,
+        key: None,
         credentials: Credentials::default(),
     }
 }

@@ -183,6 +183,7 @@ impl Seed {
             abilities: abilities.clone(),
             tasks: TaskSupport::Undeclared,
             progress_token,
+            key: None,
             credentials,
         }
     }

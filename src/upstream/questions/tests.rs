@@ -91,6 +91,7 @@ impl Bench {
             abilities: Abilities::of(of(abilities)),
             tasks: TaskSupport::Undeclared,
             progress_token: None,
+            key: None,
             credentials: Credentials::default(),
         };
         let call = Call { method, params, caller, arrived: tokio::time::Instant::now() };

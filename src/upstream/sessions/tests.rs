@@ -69,6 +69,7 @@ fn caller(name: &str) -> Caller {
         principal: Principal::Named(name.into()),
         tasks: TaskSupport::Undeclared,
         progress_token: None,
+        key: None,
         credentials: Credentials::default(),
     }
 }

@@ -1,0 +1,152 @@
+//! Texts with faults.
+
+/// The text before `SERVER`, and each fault as path and a part of its message.
+pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
+    ("lisen = 1", &[("lisen", "did you mean \"listen\"?")]),
+    ("listen = 1", &[("listen", "expected a table [listen], found a whole number")]),
+    ("[listen]\nhttp = \"localhost:80\"", &[("listen.http", "write \"127.0.0.1:80\"")]),
+    ("[listen]\nhttp = \"127.0.0.1\"", &[("listen.http", "the port is missing")]),
+    ("[listen]\nhttp = 8080", &[("listen.http", "found a whole number")]),
+    ("[listen]\nhtpp = \"127.0.0.1:1\"", &[("listen.htpp", "unknown key; did you mean \"http\"?")]),
+    ("[listen]\nstdio = true\nhttp = \"127.0.0.1:1\"", &[("listen.stdio", "take one of them out")]),
+    ("[admin]\nhttp = \"127.0.0.1:1\"", &[("admin", "not in this version yet")]),
+    ("[listen]\npublic_url = \"ftp://h/\"", &[("listen.public_url", "must be http or https")]),
+    (
+        "[listen]\nallowed_hosts = [\"a.example\", \"b:80\", \"http://c\"]",
+        &[("listen.allowed_hosts[1]", "leave out the port"), ("listen.allowed_hosts[2]", "leave out the scheme")],
+    ),
+    (
+        "[listen]\nallowed_origins = [\"*\", \"https://a/b\"]",
+        &[("listen.allowed_origins[0]", "list the ones that you trust"), ("listen.allowed_origins[1]", "an origin")],
+    ),
+    ("[listen]\nkeep_alive = 15", &[("listen.keep_alive", "write \"15s\"")]),
+    ("[listen]\nsession_idle = 3600", &[("listen.session_idle", "write \"3600s\"")]),
+    ("[limits]\nsessions = 0", &[("limits.sessions", "above 0")]),
+    ("[store]\npath = \"\"", &[("store.path", "must not be empty")]),
+    (
+        "[store]\ndurability = \"disk\"\ncache = \"lots\"\nmax_tasks = 0",
+        &[
+            ("store.durability", "\"power\", \"process\""),
+            ("store.cache", "such as \"8MiB\""),
+            ("store.max_tasks", "above 0"),
+        ],
+    ),
+    (
+        "[limits]\nbody = \"0MiB\"\ndepth = 1000\ncalls = -1\nread_timeout = \"0s\"",
+        &[
+            ("limits.body", "a size"),
+            ("limits.depth", "128 at most"),
+            ("limits.calls", "above 0"),
+            ("limits.read_timeout", "longer than zero"),
+        ],
+    ),
+    (
+        "[log]\nformat = \"jsn\"\nlevel = \"a=b=c\"",
+        &[("log.format", "did you mean \"json\"?"), ("log.level", "such as \"info\"")],
+    ),
+    ("[shutdown]\ngrace = \"5 parsecs\"", &[("shutdown.grace", "a duration")]),
+    (
+        "[defaults]\nmode = \"async\"\nfallback = \"handel\"\nask = \"second\"\nask_timeout = 5\non_lost = \"retry\"\ndedupe = \"no\"\nrate = \"0/m\"\nprice = \"1.0000001\"",
+        &[
+            ("defaults.mode", "\"sync\", \"auto\", \"task\""),
+            ("defaults.fallback", "did you mean \"handle\"?"),
+            ("defaults.ask", "\"task\", \"first\""),
+            ("defaults.ask_timeout", "a duration"),
+            ("defaults.on_lost", "\"unknown\", \"rerun\""),
+            ("defaults.dedupe", "\"10m\" is a window"),
+            ("defaults.rate", "\"30/1m\""),
+            ("defaults.price", "six decimals"),
+        ],
+    ),
+    ("[defaults]\nafter = \"1h\"", &[("defaults.after", "must be shorter than timeout")]),
+    ("[defaults]\ntimeout = \"5s\"", &[("defaults.timeout", "must be shorter than timeout")]),
+    ("[owner]\nfrom = \"header\"", &[("owner.from", "\"header:NAME\"")]),
+    ("[owner]\nfrom = \"header:x-user\"", &[("owner.trusted", "from any other address it could be forged")]),
+    ("[owner]\nfrom = \"header:x-user\"\ntrusted = [\"0.0.0.0/0\"]", &[("owner.trusted", "forge")]),
+    (
+        "[owner]\nfrom = \"header:x-user\"\ntrusted = [\"10.0.0.0/33\", \"h\"]",
+        &[("owner.trusted[0]", "a block"), ("owner.trusted[1]", "a block"), ("owner.trusted", "forged")],
+    ),
+    ("[owner]\ntrusted = [\"10.0.0.1\"]", &[("owner.trusted", "only means something with from")]),
+    (
+        "[[owner.token]]\nname = \"a\"\ntoken = \"Bearer x\"\n[[owner.token]]\ntoken = \"t\"\ntoken_env = \"E\"",
+        &[
+            ("owner.token[0].token", "leave out the word Bearer"),
+            ("owner.token[1].name", "is missing"),
+            ("owner.token[1].token", "exactly one of token, token_env and token_file"),
+        ],
+    ),
+    (
+        "[[owner.token]]\nname = \"a\"\ntoken_env = \"NOT_SET\"\n[[owner.token]]\nname = \"b\"\ntoken_file = \"/no/such\"",
+        &[
+            ("owner.token[0].token_env", "the variable NOT_SET is not set"),
+            ("owner.token[1].token_file", "cannot read /no/such"),
+        ],
+    ),
+    ("[[server]]\nname = \"s\"\nurl = \"http://h/mcp\"", &[("server[1].name", "another server is called \"s\"")]),
+    (
+        "[[server]]\nname = \"Upper\"\ncommand = []\nurl = \"http://u:p@h/\"",
+        &[
+            ("server[0].name", "lower-case"),
+            ("server[0].url", "must hold no credentials"),
+            ("server[0].url", "both are set"),
+        ],
+    ),
+    ("[[server]]\nname = \"a\"", &[("server[0].url", "neither is set")]),
+    ("[[server]]\nname = \"a\"\ncommand = \"npx x\"", &[("server[0].command", "expected a list, found a string")]),
+    ("[[server]]\nname = \"a\"\ncommand = [\"npx x\"]", &[("server[0].command", "no shell reads it")]),
+    (
+        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\nforward = [\"a\"]\nheaders = { b = \"c\" }\nserial = 1\nsessions = \"many\"\noffer = [\"roots\", \"tea\"]\nhealth = true",
+        &[
+            ("server[0].forward", "only means something beside url"),
+            ("server[0].headers", "only means something beside url"),
+            ("server[0].serial", "expected true or false"),
+            ("server[0].sessions", "\"auto\", \"one\", \"pool\""),
+            ("server[0].offer[1]", "\"elicitation\", \"sampling\", \"roots\""),
+            ("server[0].health", "not in this version yet"),
+        ],
+    ),
+    (
+        "[[server]]\nname = \"a\"\ncommand = [\"x\"]\ntransport = \"sse\"\n[[server]]\nname = \"b\"\nurl = \"http://h/\"\ntransport = \"ws\"",
+        &[("server[0].transport", "only means something beside url"), ("server[1].transport", "\"http\", \"sse\"")],
+    ),
+    (
+        "[[server]]\nname = \"a\"\nurl = \"http://h/\"\ncwd = \"/\"\nera = \"old\"\ncancel = \"no\"\nmax_sessions = 1.5",
+        &[
+            ("server[0].cwd", "only means something beside command"),
+            ("server[0].era", "\"legacy\", \"modern\", \"auto\""),
+            ("server[0].cancel", "\"forward\", \"never\", \"ignored\""),
+            ("server[0].max_sessions", "found a decimal number"),
+        ],
+    ),
+    (
+        "[[server]]\nname = \"a\"\nurl = \"http://h/\"\nheaders = { host = \"x\", k = 1 }\nforward = [\"k\", \"mcp-name\"]\nheaders_env = { k = \"NONE\" }",
+        &[
+            ("server[0].headers.host", "Raincheck sets this header itself"),
+            ("server[0].headers.k", "expected a string"),
+            ("server[0].headers_env.k", "NONE is not set"),
+            ("server[0].forward", "mcp-name: Raincheck sets"),
+        ],
+    ),
+    (
+        "[[tool]]\nmode = \"task\"\n[[tool]]\nmatch = \"a\"\nserver = \"z\"\n[[tool]]\nmatch = \"a\"\nserver = \"z\"",
+        &[
+            ("tool[0].match", "is missing"),
+            ("tool[1].server", "there is no [[server]] with the name \"z\"; did you mean \"s\"?"),
+            ("tool[2].server", "there is no [[server]]"),
+            ("tool[2].match", "make them one"),
+        ],
+    ),
+    (
+        "[[tool]]\nmatch = \"a\"\nafter = \"3h\"\nkeep = \"ever\"\nbudget = 1\nmax_runing = 1",
+        &[
+            ("tool[0].after", "must be shorter than timeout"),
+            ("tool[0].keep", "a duration"),
+            ("tool[0].budget", "not in this version yet"),
+            ("tool[0].max_runing", "did you mean \"max_running\"?"),
+        ],
+    ),
+    ("[[tool]]\nmatch = \"a**\"", &[("tool[0].match", "write it once")]),
+    ("a = \nb = 2\nc = [", &[("syntax", ""), ("syntax", "")]),
+    ("[listen]\nhttp = \"0.0.0.0:80\"", &[("listen.http", "owner.allow_anonymous = true")]),
+];
