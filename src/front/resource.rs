@@ -115,15 +115,14 @@ impl Resources {
         let Some(base) = self.base.as_ref().filter(|_| headers.contains_key(WWW_AUTHENTICATE)) else { return };
         let metadata = format!("{base}{WELL_KNOWN}{path}");
         let is_ours = matches!(self.login, Login::Issuer(_));
-        for challenge in headers.get_all(WWW_AUTHENTICATE).iter().cloned().collect::<Vec<_>>().into_iter().enumerate() {
-            let (at, challenge) = challenge;
+        let marked = |challenge: &HeaderValue| {
             let marked = challenge.to_str().ok().and_then(|challenge| marked(challenge, &metadata, is_ours));
-            let marked = marked.and_then(|marked| HeaderValue::from_str(&marked).ok()).unwrap_or(challenge);
-            if at == 0 {
-                headers.insert(WWW_AUTHENTICATE, marked);
-            } else {
-                headers.append(WWW_AUTHENTICATE, marked);
-            }
+            marked.and_then(|marked| HeaderValue::from_str(&marked).ok()).unwrap_or_else(|| challenge.clone())
+        };
+        let challenges: Vec<_> = headers.get_all(WWW_AUTHENTICATE).iter().map(marked).collect();
+        headers.remove(WWW_AUTHENTICATE);
+        for challenge in challenges {
+            headers.append(WWW_AUTHENTICATE, challenge);
         }
     }
 }

@@ -58,8 +58,10 @@ async fn with_cancel_never_a_cancel_is_acknowledged_and_the_server_hears_nothing
     let ground = Ground::with_server(&upstream, "cancel = \"never\"\n", "[[tool]]\nmatch = \"*\"\nmode = \"task\"");
     let proxy = ground.start().await;
     let client = proxy.client();
-    let (cancelled, other) = (client.handle("slow", "{}").await, client.handle("slow", "{}").await);
-    let (_run, mut run) = (upstream.run().await, upstream.run().await);
+    let cancelled = client.handle("slow", "{}").await;
+    let _run = upstream.run().await;
+    let other = client.handle("slow", "{}").await;
+    let mut run = upstream.run().await;
     assert_eq!(client.cancel(&cancelled).await.result(), json!({ "resultType": "complete" }));
     assert_eq!(client.ended(&cancelled).await.result()["status"], "cancelled");
     run.says("done").await;

@@ -86,6 +86,8 @@ async fn a_client_finds_the_login_of_the_server_under_the_url_that_it_knows() {
         assert_eq!(at(&proxy, Method::GET, &format!("{WELL_KNOWN}{path}"), "127.0.0.1").await.0, 404, "{path}");
     }
     assert_eq!(at(&proxy, Method::POST, WELL_KNOWN, "127.0.0.1").await.0, 405);
+    // Pages ask with a header of their own, so they ask whether they may first.
+    assert_eq!(at(&proxy, Method::OPTIONS, WELL_KNOWN, "127.0.0.1").await.0, 204);
     assert_eq!(server.seen_by("GET").len(), 1, "strangers cannot make us ask the server each time");
 }
 
