@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::BoxFuture;
 use http::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 
@@ -33,7 +34,7 @@ const MOST_CALLERS: usize = 1024;
 /// Tools of one caller that are remembered.
 const MOST_TOOLS: usize = 4096;
 /// Pages of tools that are asked for.
-pub(super) const PAGES: usize = 16;
+const PAGES: usize = 16;
 
 impl ToolHeaders {
     /// Nothing is known yet. `share`: all callers see the same tools.
@@ -75,6 +76,23 @@ impl ToolHeaders {
         }
     }
 
+    /// Lists the tools in the name of the caller of `call`; whether that makes its headers others than they were.
+    pub(super) async fn look<'a>(&self, call: &Call, ask: impl Fn(Call) -> BoxFuture<'a, Outcome>) -> bool {
+        let sent = self.of(call);
+        let mut cursor = None;
+        for _ in 0..PAGES {
+            let Some(list) = list(call, cursor.as_ref()) else { break };
+            let listed = ask(list.clone()).await;
+            self.learn(&list, &listed);
+            let Outcome::Result(result) = listed else { break };
+            cursor = result.member("nextCursor").filter(|cursor| !cursor.is_null());
+            if cursor.is_none() {
+                break;
+            }
+        }
+        self.of(call) != sent
+    }
+
     fn whose(&self, caller: &Caller) -> Option<Principal> {
         (!self.share).then(|| caller.principal.clone())
     }
@@ -91,7 +109,7 @@ pub(super) fn is_mismatch(call: &Call, outcome: &Outcome) -> bool {
 }
 
 /// A `tools/list` in the name of the caller of `call`; `cursor` says from where on.
-pub(super) fn list(call: &Call, cursor: Option<&Json>) -> Option<Call> {
+fn list(call: &Call, cursor: Option<&Json>) -> Option<Call> {
     let mut writer = ObjectWriter::new();
     if let Some(cursor) = cursor {
         writer.raw("cursor", cursor);
