@@ -381,6 +381,28 @@ async fn a_result_that_no_client_could_read_fails_the_task() {
     }
 }
 
+/// Whatever a task is or holds, to read it is a plain request (trap 2: two examples of the extension say "task").
+#[tokio::test]
+async fn every_state_of_a_task_is_read_as_a_complete_result() {
+    let mut proxy = Proxy::new(at_once());
+    let mut ends = Vec::new();
+    let error = RpcError::new(-32050, "crashed");
+    let is_error = Outcome::Result(text(r#"{"content":[],"isError":true}"#));
+    for (outcome, status) in [(Outcome::Error(error), "failed"), (is_error, "completed")] {
+        let id = id_of(&proxy.value(call("tools/call", export())).await);
+        assert_eq!(proxy.get(&id).await["resultType"], "complete");
+        proxy.next_sent().await.1.done(outcome);
+        ends.push((id, status));
+    }
+    let id = id_of(&proxy.value(call("tools/call", export())).await);
+    proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
+    ends.push((id, "cancelled"));
+    for (id, status) in ends {
+        let task = proxy.ended(&id).await;
+        assert_eq!((&task["resultType"], &task["status"]), (&json!("complete"), &json!(status)), "{task}");
+    }
+}
+
 #[tokio::test]
 async fn an_update_is_acknowledged_and_unknown_keys_are_ignored() {
     let proxy = Proxy::new(policy(Mode::Task));

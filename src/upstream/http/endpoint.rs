@@ -108,11 +108,16 @@ impl Endpoint {
     fn sort_challenges(&self, response: &mut Response<Incoming>) {
         let status = response.status();
         let headers = response.headers_mut();
-        if !self.forward.contains(&header::AUTHORIZATION) || self.fixed.contains_key(header::AUTHORIZATION) {
+        if !self.lets_callers_log_in() {
             headers.remove(header::WWW_AUTHENTICATE);
         } else if status == StatusCode::UNAUTHORIZED && !headers.contains_key(header::WWW_AUTHENTICATE) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+    }
+
+    /// Whether the credentials that it sees are those of its callers.
+    pub(super) fn lets_callers_log_in(&self) -> bool {
+        self.forward.contains(&header::AUTHORIZATION) && !self.fixed.contains_key(header::AUTHORIZATION)
     }
 
     /// Whether the response says that the server is elsewhere in the same origin.
@@ -191,8 +196,8 @@ impl Endpoint {
 }
 
 /// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata). Those that mirror arguments
-/// are passed on as they came: whoever let the call in has compared them with the body.
-pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
+/// are passed on as they came, but for `arguments`: those that are known to mirror this call.
+pub(super) fn mirror(map: &mut HeaderMap, call: &Call, arguments: &[(HeaderName, HeaderValue)]) {
     mirror_method(map, &call.method);
     if let Some(name) = call.params.name() {
         map.insert(headers::NAME, headers::encode(name));
@@ -202,6 +207,9 @@ pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
         for (name, value) in given.filter(|(name, _)| name.as_str().starts_with(headers::PARAM_PREFIX)) {
             map.append(name, value.clone());
         }
+    }
+    for (name, value) in arguments {
+        map.insert(name, value.clone());
     }
 }
 
@@ -322,7 +330,7 @@ mod tests {
             let caller = crate::protocol::Caller::of_modern(&params, principal, Credentials::new(given));
             let call = Call { method, params, caller, arrived: tokio::time::Instant::now() };
             let mut headers = HeaderMap::new();
-            mirror(&mut headers, &call);
+            mirror(&mut headers, &call, &[]);
             let mut names: Vec<_> = headers.keys().map(|name| name.as_str().to_owned()).collect();
             names.sort_unstable();
             names

@@ -64,7 +64,8 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
     let endpoint = endpoint.with_client(HttpClient::http2_only(PATIENCE));
     let closing = CancellationToken::new();
     let runner = Runner::new(&setup, Arc::new(endpoint), closing.clone());
-    let upstream = HttpUpstream { runner: Ok(runner), name: "h2".to_owned(), jobs: setup.jobs, closing };
+    let upstream =
+        HttpUpstream { runner: Ok(runner), resource: None, name: "h2".to_owned(), jobs: setup.jobs, closing };
     (upstream, jobs, calls)
 }
 
