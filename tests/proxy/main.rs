@@ -18,6 +18,7 @@ mod large;
 mod leaving;
 mod legacy;
 mod life;
+mod limits;
 mod noise;
 mod owners;
 mod process;
