@@ -93,6 +93,10 @@ async fn a_tool_that_must_be_a_task_refuses_other_clients_before_anything_is_sen
     assert_eq!(refused["error"]["code"], -32021);
     let required = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
     assert_eq!(refused["error"]["data"]["requiredCapabilities"], required);
+    let says = refused["error"]["message"].as_str().unwrap();
+    for part in ["\"export\"", "[defaults]", "fallback = \"refuse\"", "fallback = \"wait\""] {
+        assert!(says.contains(part), "{part} in {says}");
+    }
     assert!(proxy.sent.try_recv().is_err());
 }
 

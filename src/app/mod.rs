@@ -112,7 +112,7 @@ impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { address, source } => {
-                write!(f, "cannot listen on {address}: {source}; stop what listens there or choose another listen.http")
+                write!(f, "cannot listen on {address}: {source}")
             }
             Self::Store(error) => error.fmt(f),
             Self::Serve(source) => write!(f, "the listener broke: {source}"),

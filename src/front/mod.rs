@@ -98,7 +98,7 @@ where
         let shared = Shared {
             legacy: Legacy::new(mounts.collect(), &self.listen, &self.limits, calls_too, streams_too, jobs.clone()),
             gate: Gate::new(&self.listen, loopback),
-            identity: Identity::new(self.owner, loopback),
+            identity: Identity::new(self.owner, loopback, &jobs),
             intake: Intake::new(&self.limits),
             keep_alive: self.listen.keep_alive,
             calls,
