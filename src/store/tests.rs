@@ -10,6 +10,7 @@ use super::StoreFailed;
 use super::batch::Batch;
 use super::codec::{BadRecord, MAX_MESSAGE, MAX_RECORD, decode, encode, shortened};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
+use super::keys::Claim;
 use super::op::Op;
 use super::shared::{Hot, Slot};
 use crate::clock::{SystemClock, Timestamp};
@@ -284,17 +285,24 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
         Task::queued(id, Owner::from_parts(1, [0; 32]), "s".to_owned(), "t".to_owned(), id_time(), Expiry::Never)
     };
     let (refused, kept) = (task(), task());
+    let keyed = Task { key: Some(KeyDigest::from_bytes([3; 32])), ..task() };
     if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
         let mut batch = Batch::new(&shared, engine, committer.counts);
         for task in [&refused, &kept] {
             let (answer, _) = oneshot::channel();
             batch.add(Op::Create { task: task.clone(), record: encode(task), answer });
         }
+        let (answer, _) = oneshot::channel();
+        let claim = Claim { arguments: [4; 32], within: None };
+        let key = KeyDigest::from_bytes([3; 32]);
+        batch.add(Op::Claim { task: keyed.clone(), record: encode(&keyed), key, claim, answer });
         committer.counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
     }
-    assert_eq!(committer.counts.tasks, 2);
+    assert_eq!(committer.counts.tasks, 3);
+    assert_eq!(shared.read(|engine| Ok(engine.keys())).unwrap(), 1);
     shared.hot.remove(&refused.id);
-    committer.doubtful.push(refused.id);
+    shared.hot.remove(&keyed.id);
+    committer.doubtful.extend([refused.id, keyed.id]);
     drop(shared.replace(Slot::Failed(StoreFailed::new("test"))));
 
     committer.reopen().unwrap();
@@ -302,5 +310,6 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
     assert!(shared.find(&refused.id).unwrap().is_none());
     assert!(matches!(shared.hot.get(&kept.id), Some(Hot::Committed(task)) if *task == kept));
     assert_eq!(committer.counts.tasks, 1);
+    assert_eq!(shared.read(|engine| Ok(engine.keys())).unwrap(), 0);
     assert!(committer.doubtful.is_empty());
 }
