@@ -4,6 +4,7 @@
 //! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end (`attend`).
 //! What the server asks is kept at a `desk` and goes, in the order of their eras, to the caller as it is, into the
 //! record of a task (`asking`, `answer`), or into results that the caller retries with answers (`rounds`).
+//! A call with a key has a record before it is sent; its repeats join it (`joining`).
 
 mod answer;
 mod asking;
@@ -12,6 +13,7 @@ mod board;
 mod clock;
 mod desk;
 mod gate;
+mod joining;
 mod live;
 mod parked;
 mod promote;
@@ -45,6 +47,7 @@ pub use responses::Responses;
 
 use board::Memory;
 use gate::{Gate, Gates};
+use joining::{Joining, Repeat};
 use parked::{ParkedRuns, Resume, Unheard};
 use request_state::{Claim, Subject};
 use run::Run;
@@ -65,6 +68,8 @@ struct Shared {
     waiting: AtomicUsize,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
+    /// The keys of calls that run.
+    joining: Arc<Joining>,
     /// What is kept for answers that are still to come.
     memory: Memory,
     /// Fires when nothing more may be started.
@@ -163,8 +168,9 @@ impl Runner {
         let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
         // Parked runs keep their slots: some must be left for calls that do not ask.
         let parked = ParkedRuns::new((bounds.running / 2).max(1));
-        let memory = Memory::default();
-        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, memory, draining }))
+        let (joining, memory) = (Arc::default(), Memory::default());
+        let shared = Shared { store, jobs, live, gates, common, bounds, waiting, parked, joining, memory, draining };
+        Self(Arc::new(shared))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -175,6 +181,15 @@ impl Runner {
     {
         if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
             return Reply::ready(Outcome::Failed(stopping()));
+        }
+        match Repeat::of(&self.0.store, &plan, &call) {
+            Ok(None) => {}
+            Ok(Some(repeat)) => {
+                let shared = Arc::clone(&self.0);
+                let enter = |sender| joining::enter(shared, plan, repeat, inner, call, sender);
+                return Reply::driven(&self.0.jobs, "run a call with a key", enter);
+            }
+            Err(error) => return Reply::ready(Outcome::Error(error)),
         }
         let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone());
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))

@@ -52,7 +52,7 @@ impl Keyed {
 
 impl Claim {
     /// Whether a repeat still joins `task`. It does not if nothing was run for it: then the repeat is the first.
-    pub(super) fn joins(&self, task: &Task, now: Timestamp) -> bool {
+    pub fn joins(&self, task: &Task, now: Timestamp) -> bool {
         let is_expired = || task.expires().is_some_and(|expires| expires <= now);
         let is_late = || self.within.is_some_and(|within| task.created.after(within) <= now);
         match &task.state {
