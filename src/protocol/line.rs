@@ -73,7 +73,13 @@ const LOG_LINE: usize = 1 << 20;
 
 /// The two ends of a reply.
 pub(super) fn line() -> (ReplySender, Events) {
-    let state = State { events: VecDeque::new(), end: End::Open, reader: Reader::Here(None), cancelled: false, called_off: false };
+    let state = State {
+        events: VecDeque::new(),
+        end: End::Open,
+        reader: Reader::Here(None),
+        cancelled: false,
+        called_off: false,
+    };
     let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
     (ReplySender(Arc::clone(&line)), Events(line))
 }

@@ -42,7 +42,12 @@ pub enum Phase {
 impl LiveRuns {
     /// Adds a task whose questions are on `board`.
     pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
-        let live = Arc::new(Live { cancel: CancellationToken::new(), phase: Mutex::new(phase), board, party: Party::default() });
+        let live = Arc::new(Live {
+            cancel: CancellationToken::new(),
+            phase: Mutex::new(phase),
+            board,
+            party: Party::default(),
+        });
         self.0.insert(id, Arc::clone(&live));
         live
     }

@@ -150,13 +150,7 @@ impl<'a> Batch<'a> {
         Ok(self.will_be(task))
     }
 
-    fn claim(
-        &mut self,
-        task: Task,
-        record: &[u8],
-        key: KeyDigest,
-        claim: Claim,
-    ) -> Result<Possession, CommitError> {
+    fn claim(&mut self, task: Task, record: &[u8], key: KeyDigest, claim: Claim) -> Result<Possession, CommitError> {
         if let Some(keyed) = self.holder(&key)?
             && let Some(earlier) = self.current(&keyed.id)?
             && claim.joins(&earlier, self.now)

@@ -74,12 +74,7 @@ impl Store {
     }
 
     /// The task of an earlier call of `owner` that has this key, if there is one that a repeat joins.
-    pub async fn earlier(
-        &self,
-        owner: &Owner,
-        key: &KeyDigest,
-        claim: &Claim,
-    ) -> Result<Option<Claimed>, ReadError> {
+    pub async fn earlier(&self, owner: &Owner, key: &KeyDigest, claim: &Claim) -> Result<Option<Claimed>, ReadError> {
         let Some(keyed) = self.inner.shared.read(|engine| engine.keyed(key))? else { return Ok(None) };
         // One that is not durable yet is not found.
         let Some(task) = self.get(owner, &keyed.id).await? else { return Ok(None) };

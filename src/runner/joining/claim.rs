@@ -30,7 +30,9 @@ impl Run {
         let seed = Seed::silent(state, Phase::Running { progress: None });
         let held = Held { standing: Standing::Reserved(reservation), ..held };
         match self.commit(held, seed).await {
-            Ok((held, recorded, _)) => Some(Seat::Held(Held { standing: Standing::Recorded(Box::new(recorded)), ..held })),
+            Ok((held, recorded, _)) => {
+                Some(Seat::Held(Held { standing: Standing::Recorded(Box::new(recorded)), ..held }))
+            }
             Err(NotMade::NotNow(held, error)) => {
                 held.done(Outcome::Failed(error.to_failure()));
                 None

@@ -41,14 +41,8 @@ enum Found {
 }
 
 /// Sees a call with a key through: runs it, or joins the call that has the key.
-pub(super) async fn enter<S>(
-    shared: Arc<Shared>,
-    plan: Plan,
-    repeat: Repeat,
-    inner: S,
-    call: Call,
-    sender: ReplySender,
-) where
+pub(super) async fn enter<S>(shared: Arc<Shared>, plan: Plan, repeat: Repeat, inner: S, call: Call, sender: ReplySender)
+where
     S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
     S::Future: Send,
 {
