@@ -87,8 +87,9 @@ impl Attendance {
     /// Whether the caller may be asked this. The upstream has looked at that before.
     fn may_ask(&self, seat: &Seat, ask: &Ask) -> bool {
         let refused = match (seat, self.way.questions) {
-            // A legacy client that has left cannot be asked.
-            (Seat::Held(_), Questions::Refuse) | (Seat::Task(_), Questions::PassOn) => true,
+            (Seat::Held(_), Questions::Refuse) => true,
+            // The caller has left, and will not be asked before it comes back.
+            (Seat::Task(owned), Questions::PassOn | Questions::RoundTrip) => !owned.live.party().has_handle(),
             (Seat::Held(_) | Seat::Task(_) | Seat::Parked(_), _) => false,
         };
         !refused && self.way.abilities.covers(ask.question())

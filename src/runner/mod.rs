@@ -13,6 +13,7 @@ mod board;
 mod clock;
 mod desk;
 mod gate;
+mod held;
 mod joining;
 mod live;
 mod parked;

@@ -116,3 +116,20 @@ async fn a_legacy_caller_is_asked_and_not_those_who_joined() {
     assert!(matches!(outcome(one).await, Outcome::Result(_)));
     assert_joined(outcome(two).await);
 }
+
+#[tokio::test]
+async fn a_caller_who_has_left_is_not_waited_for_when_the_tool_asks() {
+    for first in [Kind::Plain, Kind::Legacy] {
+        let mut proxy = Proxy::new(policy(Mode::Auto));
+        let one = proxy.send(call(first)).await;
+        let (_, server) = proxy.next_sent().await;
+        drop(one);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let refused = timeout(PATIENCE, ask(&server).answer()).await.expect("nobody is left who could answer");
+        assert!(matches!(refused, Answer::Error(_)), "{first:?}");
+        server.done(done());
+        assert_joined(outcome(proxy.send(call(first)).await).await);
+    }
+}

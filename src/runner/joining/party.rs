@@ -46,6 +46,11 @@ impl Party {
         self.0.borrow().is_awaited()
     }
 
+    /// Whether one of those who have joined has a handle.
+    pub(in crate::runner) fn has_handle(&self) -> bool {
+        self.0.borrow().has_handle
+    }
+
     /// Resolves when nobody wants the outcome any more. Cancel safe.
     pub(in crate::runner) async fn deserted(&self) {
         // The sender is here, so the wait never fails.
