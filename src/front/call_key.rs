@@ -80,9 +80,10 @@ mod tests {
         }
         let params = Json::from_value(&json!({ "name": "export", "_meta": meta }));
         let params = Params::read(&method, Some(params)).unwrap();
-        let values = headers.iter().map(|value| (HEADER, HeaderValue::from_str(value).unwrap()));
         let mut map = HeaderMap::new();
-        map.extend(values.map(|(name, value)| (Some(name), value)));
+        for value in headers {
+            map.append(HEADER, HeaderValue::from_str(value).unwrap());
+        }
         let read = read(&method, &params, &Credentials::new(map));
         read.map(|key| key.map(|key| key.as_str().to_owned())).map_err(|error| error.code())
     }

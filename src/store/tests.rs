@@ -267,18 +267,45 @@ fn tasks_stand_in_the_order_in_which_they_expire() {
     assert_eq!(engine.first_to_expire(2).unwrap(), keys[..2]);
 }
 
-/// Whether a failed commit is on the disk is not known; here it is, in part.
 #[test]
-fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_itself() {
+fn a_key_is_purged_with_its_task() {
     let directory = tempfile::tempdir().unwrap();
-    let config = StoreConfig {
-        path: directory.path().join("store"),
+    let parts = super::open::open(&in_directory(directory.path()), Arc::new(SystemClock)).unwrap();
+    let (committer, shared) = (parts.committer, parts.shared);
+    let key = KeyDigest::from_bytes([3; 32]);
+    let expiry = Expiry::Limited { ttl: Duration::ZERO, keep: Duration::ZERO };
+    let task = Task { key: Some(key), expiry, ..example(State::Cancelled, Asked::default()) };
+    let keys = || shared.read(|engine| Ok(engine.keys())).unwrap();
+    if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
+        let mut batch = Batch::new(&shared, engine, committer.counts);
+        let claim = Claim { arguments: [4; 32], within: None };
+        let record = encode(&task);
+        let expires = ExpiryKey { expires: task.expires().unwrap(), id: task.id };
+        batch.add(Op::Claim { task, record, key, claim, answer: oneshot::channel().0 });
+        let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
+        assert_eq!((counts.tasks, keys()), (1, 1));
+        let mut batch = Batch::new(&shared, engine, counts);
+        batch.add(Op::Purge { keys: vec![expires], answer: oneshot::channel().0 });
+        let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
+        assert_eq!((counts.tasks, keys()), (0, 0));
+    }
+}
+
+fn in_directory(path: &std::path::Path) -> StoreConfig {
+    StoreConfig {
+        path: path.join("store"),
         durability: Durability::Process,
         cache_bytes: 1 << 20,
         min_free_bytes: Some(0),
         max_tasks: 10,
-    };
-    let parts = super::open::open(&config, Arc::new(SystemClock)).unwrap();
+    }
+}
+
+/// Whether a failed commit is on the disk is not known; here it is, in part.
+#[test]
+fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = super::open::open(&in_directory(directory.path()), Arc::new(SystemClock)).unwrap();
     let (mut committer, shared) = (parts.committer, parts.shared);
     let task = || {
         let id = TaskId::generate(id_time());
