@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
@@ -111,7 +113,7 @@ fn spelled(value: &Value, out: &mut String) {
     let text = |text: &str, out: &mut String| {
         out.push('"');
         for unit in text.encode_utf16() {
-            out.push_str(&format!("\\u{unit:04X}"));
+            write!(out, "\\u{unit:04X}").unwrap();
         }
         out.push('"');
     };
@@ -135,7 +137,7 @@ fn spelled(value: &Value, out: &mut String) {
             out.push_str(" ]");
         }
         Value::String(string) => text(string, out),
-        Value::Number(number) if number.is_i64() => out.push_str(&format!("{number}0e-1")),
+        Value::Number(number) if number.is_i64() => write!(out, "{number}0e-1").unwrap(),
         other => out.push_str(&other.to_string()),
     }
 }

@@ -27,8 +27,16 @@ impl Attendance {
             held.sender.event(Event::Ask(ask));
             return Some(seat);
         }
-        if !self.may_ask(&seat, &ask) {
-            refuse_undeclared(ask);
+        if let (Seat::Held(_), Questions::Refuse) = (&seat, self.way.questions) {
+            refuse_method(ask);
+            return Some(seat);
+        }
+        if !self.way.abilities.covers(ask.question()) {
+            ask.is_undeclared();
+            return Some(seat);
+        }
+        if self.nobody_is_left(&seat) {
+            refuse(ask, "the caller has left, and nobody else can answer");
             return Some(seat);
         }
         if seat.is_stopping() || self.run.shared.draining.is_cancelled() {
@@ -50,7 +58,7 @@ impl Attendance {
             };
             Box::new(Desk::new(board, limit))
         });
-        let Some(question) = desk.post(ask, &self.run.shared.memory) else { return Some(seat) };
+        let Some(question) = desk.post(ask, &self.run.shared.shares, &self.run.principal) else { return Some(seat) };
         Some(match seat {
             Seat::Task(owned) => {
                 desk.writes.push_back(Write::Open(question));
@@ -84,15 +92,12 @@ impl Attendance {
         held
     }
 
-    /// Whether the caller may be asked this. The upstream has looked at that before.
-    fn may_ask(&self, seat: &Seat, ask: &Ask) -> bool {
-        let refused = match (seat, self.way.questions) {
-            (Seat::Held(_), Questions::Refuse) => true,
-            // The caller has left, and will not be asked before it comes back.
+    /// Whether the caller has left a call that goes on, so that nobody can be asked before somebody comes back.
+    fn nobody_is_left(&self, seat: &Seat) -> bool {
+        match (seat, self.way.questions) {
             (Seat::Task(owned), Questions::PassOn | Questions::RoundTrip) => !owned.live.party().has_handle(),
             (Seat::Held(_) | Seat::Task(_) | Seat::Parked(_), _) => false,
-        };
-        !refused && self.way.abilities.covers(ask.question())
+        }
     }
 
     /// Something happened at the desk; `None` when the run is over.
@@ -165,8 +170,8 @@ impl Attendance {
     }
 }
 
-/// The client has not declared that it can be asked this, or this call cannot ask.
-fn refuse_undeclared(ask: Ask) {
+/// A call of this method cannot ask.
+fn refuse_method(ask: Ask) {
     let kind = ask.question().kind;
     let message = format!("this client cannot be asked {kind} in this request");
     ask.answer(Answer::Error(RpcError::new(code::METHOD_NOT_FOUND, message)));

@@ -112,16 +112,11 @@ fn write(writer: &mut ObjectWriter, task: &Task, phase: Option<&Phase>, whose: W
     writer.string("lastUpdatedAt", &updated(task, phase).to_string());
     writer.number_or_null("ttlMs", task.ttl().map(millis));
     writer.number_or_null("pollIntervalMs", Some(millis(poll_interval(task, now))));
-    let facts = facts(task, phase);
-    let facts = match whose {
-        Whose::Own => facts,
-        Whose::Earlier => {
-            let mut facts = facts.unwrap_or_default();
-            facts.insert(JOINED.to_owned(), true.into());
-            Some(facts)
-        }
-    };
-    if let Some(facts) = facts {
+    let mut facts = facts(task, phase, now);
+    if whose == Whose::Earlier {
+        facts.insert(JOINED.to_owned(), true.into());
+    }
+    if !facts.is_empty() {
         writer.raw("_meta", &Json::from_value(&facts.into()));
     }
 }
@@ -181,8 +176,8 @@ fn status_message(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<
     }
 }
 
-/// `_meta` with the vendor's members: why it failed and whether to try again, or the numbers of its progress.
-fn facts(task: &Task, phase: Option<&Phase>) -> Option<serde_json::Map<String, serde_json::Value>> {
+/// `_meta` with the vendor's members: why it failed and whether to try again, the numbers of its progress, what it costs.
+fn facts(task: &Task, phase: Option<&Phase>, now: Timestamp) -> serde_json::Map<String, serde_json::Value> {
     let mut meta = serde_json::Map::new();
     match (&task.state, phase) {
         (State::Failed { cause: Cause::Ours(failure) }, _) => failure_facts(&mut meta, failure),
@@ -193,14 +188,19 @@ fn facts(task: &Task, phase: Option<&Phase>) -> Option<serde_json::Map<String, s
             State::Running { .. } | State::InputRequired { .. },
             Some(Phase::Running { progress: Some((progress, _)) }),
         ) => {
-            meta.insert("dev.raincheck/progress".to_owned(), progress_facts(progress)?);
+            meta.extend(progress_facts(progress).map(|facts| ("dev.raincheck/progress".to_owned(), facts)));
         }
         (State::Queued, Some(Phase::Queued(place))) => {
-            meta.insert("dev.raincheck/place".to_owned(), place.now()?.into());
+            meta.extend(place.now().map(|place| ("dev.raincheck/place".to_owned(), place.into())));
         }
-        _ => return None,
+        _ => {}
     }
-    Some(meta)
+    if !task.charge.is_free()
+        && let Ok(cost) = serde_json::from_str(&task.cost(now).to_string())
+    {
+        meta.insert("dev.raincheck/cost".to_owned(), cost);
+    }
+    meta
 }
 
 fn failure_facts(meta: &mut serde_json::Map<String, serde_json::Value>, failure: &Failure) {

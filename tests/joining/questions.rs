@@ -22,7 +22,7 @@ fn ask(server: &ReplySender) -> Asking {
 async fn answered(asking: &mut Asking) -> Value {
     match timeout(PATIENCE, asking.answer()).await.expect("no answer") {
         Answer::Result(result) => result.read().unwrap(),
-        Answer::Error(error) => panic!("{error}"),
+        Answer::Error(error) | Answer::Undeclared(error) => panic!("{error}"),
     }
 }
 

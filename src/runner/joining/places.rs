@@ -58,12 +58,6 @@ impl Joining {
         }
         if arguments == repeat.claim.arguments { Entry::Joins(Stage(stage)) } else { Entry::Differs }
     }
-
-    /// How many there are.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 impl Reservation {

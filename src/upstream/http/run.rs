@@ -18,7 +18,9 @@ use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::protocol::{
+    Call, Caller, ClientSession, EventSender, Failure, Method, Outcome, Reason, ReplySender, RpcError,
+};
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
@@ -215,7 +217,7 @@ impl Runner {
                 Ok(session) => {
                     log_level::ask(&*session, call).await;
                     return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
-                        None => self.legacy(&session, call, &forwarded, sender).await,
+                        None => self.legacy(&session, call, &forwarded, sender, None).await,
                         Some(needs) => {
                             let leg = HttpLeg { runner: self.clone(), session: Some(HttpSession::clone(&session)) };
                             let driven = drive::legacy(&leg, needs, self.manners(), call.clone(), sender);
@@ -264,12 +266,18 @@ impl Runner {
         &self.0.setup.jobs
     }
 
-    /// Makes one request of a call that takes several.
-    pub(super) async fn request(self, session: Option<HttpSession>, call: Call, mut sender: ReplySender) {
+    /// Makes one request of a call that takes several. Progress that comes after its answer goes to `later`.
+    pub(super) async fn request(
+        self,
+        session: Option<HttpSession>,
+        call: Call,
+        mut sender: ReplySender,
+        later: Option<EventSender>,
+    ) {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         let closing = self.0.closing.clone();
         let once = async |sender: &mut ReplySender| match &session {
-            Some(session) => self.legacy(session, &call, &forwarded, sender).await,
+            Some(session) => self.legacy(session, &call, &forwarded, sender, later.as_ref()).await,
             None => self.modern(&call, &forwarded, sender).await,
         };
         let ended = async {
@@ -309,8 +317,12 @@ impl Runner {
         call: &Call,
         forwarded: &HeaderMap,
         sender: &mut ReplySender,
+        later: Option<&EventSender>,
     ) -> Ended {
         let (in_flight, elsewhere) = session.begin(forwarded, call, sender.events());
+        if let Some(later) = later {
+            session.floor().later().add(in_flight.id, later.clone());
+        }
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));
