@@ -21,7 +21,7 @@ fn content(answer: &Answer) -> String {
     member(answer.raw_result(), "content").to_owned()
 }
 
-async fn spawned(client: Client, tool: &'static str, arguments: &'static str) -> tokio::task::JoinHandle<Answer> {
+fn spawned(client: Client, tool: &'static str, arguments: &'static str) -> tokio::task::JoinHandle<Answer> {
     tokio::spawn(async move { client.call(tool, arguments).await })
 }
 
@@ -33,12 +33,12 @@ async fn a_call_that_is_repeated_over_http_runs_once() {
         let proxy = ground.start().await;
         let (one, two) = (proxy.client().keyed("k-1"), proxy.client().undeclared().keyed("k-1"));
         let arguments = r#"{"n":1,"x":1.0}"#;
-        let first = spawned(one.clone(), "auto", arguments).await;
+        let first = spawned(one.clone(), "auto", arguments);
         let mut run = upstream.run().await;
-        let second = spawned(two.clone(), "auto", r#"{ "x" : 1, "n":1 }"#).await;
+        let second = spawned(two.clone(), "auto", r#"{ "x" : 1, "n":1 }"#);
         // The client of the first loses its connection.
         first.abort();
-        let again = spawned(one.clone(), "auto", arguments).await;
+        let again = spawned(one.clone(), "auto", arguments);
         run.answer(r#"{"content":[{"type":"text","text":"7"}],"big":9007199254740995}"#).await;
         for answer in [bounded(second).await.unwrap(), bounded(again).await.unwrap(), one.call("auto", arguments).await]
         {
@@ -57,7 +57,7 @@ async fn a_call_that_is_repeated_over_http_runs_once() {
             (joined.task_id(), &joined.result()["_meta"]["dev.raincheck/joined"]),
             (handle.clone(), &json!(true))
         );
-        let held = spawned(two.keyed("k-2"), "slow", "{}").await;
+        let held = spawned(two.keyed("k-2"), "slow", "{}");
         run.says("done").await;
         assert_eq!(bounded(held).await.unwrap().result()["content"][0]["text"], "done");
         assert_eq!(one.ended(&handle).await.result()["status"], "completed");
@@ -74,7 +74,7 @@ async fn a_key_leads_to_its_call_after_the_proxy_was_killed() {
     let client = proxy.client();
     let ended = client.keyed("ended").call("auto", r#"{"n":1,"ms":0,"bytes":100000}"#).await;
     let task = client.keyed("task").handle("slow", r#"{"n":2}"#).await;
-    let held = spawned(client.keyed("held"), "auto", r#"{"n":3}"#).await;
+    let held = spawned(client.keyed("held"), "auto", r#"{"n":3}"#);
     let _runs = (upstream.run().await, upstream.run().await);
     proxy.kill();
     assert!(bounded(held).await.is_err(), "an answer of a dead proxy");

@@ -94,7 +94,7 @@ async fn a_window_counts_from_the_start_and_not_while_the_task_runs() {
     let test = TestStore::new();
     let claim = Claim { within: Some(Duration::from_secs(10)), ..CLAIM };
     let (id, _) = claimed(&test, Expiry::Never, claim).await;
-    test.clock.advance(Duration::from_secs(60));
+    test.clock.advance(Duration::from_mins(1));
     assert_eq!(claimed(&test, Expiry::Never, claim).await, (id, false));
     test.store.settle(&id, Ending::Completed(json("{}"))).await.unwrap();
     assert_eq!(found(&test, claim).await, None);
