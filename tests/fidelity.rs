@@ -167,7 +167,6 @@ fn behind(server: &Server) -> ServerConfig {
         stderr: StderrFor::Local,
         session_idle: Duration::from_mins(10),
         era: UpstreamEra::Legacy,
-        stderr: raincheck::config::StderrFor::Log,
     }
 }
 
