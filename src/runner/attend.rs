@@ -173,7 +173,8 @@ impl Attendance {
                 | Event::Log(_)
                 | Event::Notification(_)
                 | Event::Attached(_)
-                | Event::Paused),
+                | Event::Paused
+                | Event::Anchored(_)),
                 seat,
             ) => {
                 let now = self.run.shared.store.clock().now();

@@ -79,7 +79,7 @@ where
                 async move { Ok(Reply::ready(discover(inner, call).await)) }.boxed()
             }
             // They last as long as the client wants, and a notification is no run.
-            Method::Attach | Method::Notify(_) => self.inner.clone().oneshot(call).boxed(),
+            Method::Attach | Method::Notify(_) | Method::Resume(_) => self.inner.clone().oneshot(call).boxed(),
             Method::Listen => listen::listen(&self.runner, self.inner.clone(), call),
             Method::ListTools
             | Method::GetPrompt

@@ -423,6 +423,7 @@ fn changes_nothing(method: &Method) -> bool {
         | Method::Listen
         | Method::Attach
         | Method::Notify(_)
+        | Method::Resume(_)
         | Method::Other(_) => false,
     }
 }
