@@ -4,6 +4,7 @@ use tokio::sync::oneshot;
 
 use super::engine::ExpiryKey;
 use super::files::{FileName, InFlight};
+use super::luggage::Packed;
 use super::shelf::Shelf;
 use super::{ChangeError, CommitError, Committed};
 use crate::protocol::Json;
@@ -14,6 +15,7 @@ pub(super) enum Op {
     Create {
         task: Task,
         record: Vec<u8>,
+        luggage: Packed,
         answer: Answer<Committed<Task>, CommitError>,
     },
     Change {
@@ -26,6 +28,12 @@ pub(super) enum Op {
     Extend {
         ids: Vec<TaskId>,
         answer: Answer<u64, CommitError>,
+    },
+    /// Keeps where the run of a task is.
+    Anchor {
+        id: TaskId,
+        value: Vec<u8>,
+        answer: Answer<(), CommitError>,
     },
     /// Puts something on a shelf, or takes it away.
     Shelve {
@@ -73,7 +81,7 @@ impl Op {
             Self::Create { answer, .. } => drop(answer.send(Err(error))),
             Self::Change { answer, .. } => drop(answer.send(Err(error.into()))),
             Self::Extend { answer, .. } => drop(answer.send(Err(error))),
-            Self::Shelve { answer, .. } => drop(answer.send(Err(error))),
+            Self::Anchor { answer, .. } | Self::Shelve { answer, .. } => drop(answer.send(Err(error))),
             Self::Purge { answer, .. } => drop(answer.send(Err(error))),
             Self::Mark => {}
             Self::Close { answer } => drop(answer.send(())),

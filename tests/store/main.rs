@@ -8,6 +8,7 @@ mod contract;
 mod crash;
 mod kill;
 mod opening;
+mod luggage;
 mod outcomes;
 mod shelf;
 mod support;
