@@ -278,6 +278,11 @@ impl EventSender {
         self.0.event(event);
     }
 
+    /// As [`ReplySender::is_left_running`].
+    pub fn is_left_running(&self) -> bool {
+        self.0.state().left_running
+    }
+
     /// Whether nobody reads the events any more.
     pub fn is_closed(&self) -> bool {
         self.0.state().is_abandoned()

@@ -47,7 +47,7 @@ impl Attendance {
                 Seat::Task(owned) => Arc::clone(owned.live.board()),
                 Seat::Held(_) | Seat::Parked(_) => Arc::default(),
             };
-            Box::new(Desk::new(board, limit))
+            Box::new(Desk::new(board, limit, self.asked_before.clone()))
         });
         let Some(question) = desk.post(ask, &self.run.shared.memory) else { return seat };
         match seat {

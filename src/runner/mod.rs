@@ -15,6 +15,7 @@ mod gate;
 mod live;
 mod parked;
 mod promote;
+mod recover;
 mod request_state;
 mod responses;
 mod rounds;
@@ -46,6 +47,7 @@ pub use responses::Responses;
 use board::Memory;
 use gate::{Gate, Gates};
 use parked::{ParkedRuns, Resume, Unheard};
+use recover::Parcel;
 use request_state::{Claim, Subject};
 use run::Run;
 
@@ -93,6 +95,17 @@ pub struct Plan {
     pub policy: Arc<ToolPolicy>,
     /// How long the slot stays taken after a stop that the server does not answer.
     pub linger: Linger,
+    /// What the call goes out with that only this process has.
+    pub carries: Carries,
+}
+
+/// What a call goes out with that only this process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// Nothing: another process can send it, or listen on for its answer.
+    Nothing,
+    /// Credentials of its caller, which are kept in memory only.
+    Credentials,
 }
 
 /// What a call runs.
@@ -170,13 +183,15 @@ impl Runner {
     /// Runs `call` on `inner` as `plan` says.
     pub fn run<S>(&self, inner: S, call: Call, plan: Plan) -> Reply
     where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
         if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
             return Reply::ready(Outcome::Failed(stopping()));
         }
-        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone());
+        let arrived = self.0.store.clock().now();
+        let parcel = Parcel::of(&plan, &call, arrived);
+        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 

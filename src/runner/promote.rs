@@ -12,7 +12,7 @@ use super::seat::{Held, Owned, Seat};
 use super::settler::Settler;
 use super::view;
 use crate::clock::Timestamp;
-use crate::store::CommitError;
+use crate::store::{Anchored, CommitError, Luggage};
 use crate::task::{Asked, Expiry, State, Task, TaskId};
 
 /// What a task is made of, beside the plan.
@@ -21,6 +21,8 @@ pub(super) struct Seed {
     pub(super) phase: Phase,
     pub(super) asked: Asked,
     pub(super) board: Arc<Board>,
+    /// Where the run is, if that is known.
+    pub(super) anchored: Option<Anchored>,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -46,7 +48,10 @@ impl Run {
         let id = task.id;
         // Before the record can be seen, so that an answer finds its question.
         let live = shared.live.add(id, seed.phase, seed.board);
-        let committed = match shared.store.create(task).await {
+        let waits = matches!(task.state, State::Queued);
+        let dispatch = self.parcel.luggage(waits, self.may_run_again());
+        let luggage = Luggage { dispatch, anchored: seed.anchored };
+        let committed = match shared.store.create_with(task, luggage).await {
             Ok(committed) => committed,
             Err(error) => {
                 shared.live.remove(&id);
@@ -71,13 +76,13 @@ impl Run {
         };
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
-        Task { asked, state, ..queued }
+        Task { asked, state, reruns: self.reruns, ..queued }
     }
 }
 
 impl Seed {
     /// A task that has asked nothing yet.
     pub(super) fn silent(state: State, phase: Phase) -> Self {
-        Self { state, phase, asked: Asked::default(), board: Arc::default() }
+        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None }
     }
 }

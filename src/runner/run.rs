@@ -11,13 +11,14 @@ use super::attend::Attendance;
 use super::gate::{Entry, Permit, Ticket};
 use super::live::Phase;
 use super::promote::Seed;
+use super::recover::{Lost, Parcel};
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
-use super::{Plan, Promotion, Questions, Shared, What, stopping};
+use super::{Plan, Promotion, Questions, Shared, What};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
-use crate::task::State;
+use crate::task::{Asked, State};
 
 /// The first wait before the store is asked again to record that a queued task runs.
 const START_AGAIN: Duration = Duration::from_millis(100);
@@ -28,10 +29,14 @@ pub(super) struct Run {
     pub(super) plan: Plan,
     /// Who called. The owner is made of it only if the call becomes a task.
     pub(super) principal: Principal,
+    /// What another process needs to send the call.
+    pub(super) parcel: Parcel,
+    /// How often it was begun again.
+    pub(super) reruns: u32,
 }
 
 /// How a wait for a slot ended.
-enum Turn {
+pub(super) enum Turn {
     /// With a slot.
     Mine(Seat, Permits),
     /// Without one; whoever waited was told.
@@ -46,14 +51,14 @@ pub(super) struct Permits {
 }
 
 impl Run {
-    pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal) -> Self {
-        Self { shared, plan, principal }
+    pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal, parcel: Parcel) -> Self {
+        Self { shared, plan, principal, parcel, reruns: 0 }
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
     pub(super) async fn drive<S>(self, inner: S, call: Call, sender: ReplySender)
     where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
         let promote_at = match self.plan.way.promotion {
@@ -63,18 +68,57 @@ impl Run {
         let seat = Seat::Held(Held::alone(sender, promote_at));
         let Turn::Mine(seat, permits) = self.turn(seat, call.arrived).await else { return };
         let Some(seat) = self.begin(seat).await else { return };
-        let asked = self.plan.way.may_be_retried();
-        // A call that its questions make a task is answered with them if the store cannot take it.
-        let promoted = self.plan.way.questions == Questions::Promote;
-        let subject = (asked || promoted).then(|| Subject::of(&call));
-        // Answers to no question that is known here are no fault of the call.
-        let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
-        let running = Running::send(inner, call);
-        Attendance::new(self, running, permits, subject).answered_ahead(ahead).attend(seat).await;
+        self.send(inner, call, seat, Some(permits), Asked::default()).await;
+    }
+
+    /// Sends the call and attends it to its end; once more if its run is lost and the policy allows it. The record of a
+    /// task says Running; an earlier run has asked `before`.
+    pub(super) async fn send<S>(
+        mut self,
+        mut inner: S,
+        mut call: Call,
+        mut seat: Seat,
+        mut permits: Option<Permits>,
+        mut before: Asked,
+    ) where
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        loop {
+            let again = self.may_run_again().then(|| (inner.clone(), call.clone()));
+            self.parcel = self.parcel.sent(again.is_some());
+            let asked = self.plan.way.may_be_retried();
+            // A call that its questions make a task is answered with them if the store cannot take it.
+            let promoted = self.plan.way.questions == Questions::Promote;
+            let subject = (asked || promoted).then(|| Subject::of(&call));
+            // Answers to no question that is known here are no fault of the call.
+            let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
+            let running = Running::send(inner, call);
+            let attendance =
+                Attendance::new(self, running, permits, subject).answered_ahead(ahead).asked_before(before);
+            let lost = attendance.attend(seat).await;
+            let (Some(lost), Some(call_again)) = (lost, again) else { return };
+            let Some(begun) = Box::pin(lost.begin_again()).await else { return };
+            Lost { run: self, seat, permits, asked: before } = begun;
+            (inner, call) = call_again;
+        }
+    }
+
+    /// The slots that are free. What is not is done without.
+    pub(super) fn free_slots(&self) -> Option<Permits> {
+        let free = |entry| match entry {
+            Entry::Free(permit) => permit,
+            Entry::Wait(_) => Permit::unlimited(),
+        };
+        let tool = match (&self.plan.what, self.plan.policy.max_running) {
+            (What::Tool(tool), Some(slots)) => free(self.shared.gates.of_tool(&self.plan.server, tool, slots).enter()),
+            _ => Permit::unlimited(),
+        };
+        Some(Permits { _tool: tool, _common: free(self.shared.common.enter()) })
     }
 
     /// Waits for the slots.
-    async fn turn(&self, seat: Seat, arrived: Instant) -> Turn {
+    pub(super) async fn turn(&self, seat: Seat, arrived: Instant) -> Turn {
         let until = arrived + self.plan.policy.queue_timeout;
         let (seat, tool) = match (&self.plan.what, self.plan.policy.max_running) {
             (What::Tool(_), None) | (What::Other(_), _) => (seat, Permit::unlimited()),
@@ -104,7 +148,7 @@ impl Run {
     /// Waits in the line.
     async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permit)> {
         let Some(_place) = self.shared.may_wait() else {
-            seat.end(Outcome::Failed(queue_full())).await;
+            seat.end(self.not_sent(queue_full())).await;
             return None;
         };
         let mut seat = match (seat, self.plan.way.promotion) {
@@ -117,7 +161,7 @@ impl Run {
             tokio::select! {
                 biased;
                 () = self.shared.draining.cancelled() => {
-                    seat.end(Outcome::Failed(stopping())).await;
+                    self.leave_waiting(seat).await;
                     return None;
                 }
                 permit = &mut ticket => return Some((seat, permit)),
@@ -131,7 +175,7 @@ impl Run {
                     }
                 },
                 () = sleep_until(until) => {
-                    seat.end(Outcome::Failed(queue_timeout(self.plan.policy.queue_timeout))).await;
+                    seat.end(self.not_sent(queue_timeout(self.plan.policy.queue_timeout))).await;
                     return None;
                 }
             }
@@ -157,24 +201,28 @@ impl Run {
                 Box::pin(self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None }))).await
             }
             (Seat::Held(held), Promotion::Never | Promotion::After(_)) => Some(Seat::Held(held)),
-            (Seat::Task(task), _) => Box::pin(self.record_start(task)).await,
+            (Seat::Task(task), _) => Box::pin(self.start(task)).await,
             // Nothing was sent yet, so nothing was asked.
             (Seat::Parked(_), _) => None,
         }
     }
 
     /// Records that a queued task runs, however long the store takes.
-    async fn record_start(&self, task: Owned) -> Option<Seat> {
+    pub(super) async fn start(&self, task: Owned) -> Option<Seat> {
         let (id, live) = (task.settler.id(), Arc::clone(&task.live));
         let (mut seat, mut wait) = (Seat::Task(task), START_AGAIN);
         loop {
+            if seat.is_stopping() {
+                seat.stopped().await;
+                return None;
+            }
             match self.shared.store.start(&id).await {
                 Ok(_) => {
                     live.runs();
                     return Some(seat);
                 }
                 Err(error) if error.is_final() => {
-                    seat.end(Outcome::Failed(error.to_failure())).await;
+                    seat.end(self.not_sent(error.to_failure())).await;
                     return None;
                 }
                 Err(error) => tracing::warn!(task = ?id, %error, "a queued task waits for the store"),
@@ -186,7 +234,7 @@ impl Run {
                     return None;
                 }
                 () = self.shared.jobs.stopping() => {
-                    seat.end(Outcome::Failed(stopping())).await;
+                    self.leave_waiting(seat).await;
                     return None;
                 }
             }

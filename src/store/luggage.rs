@@ -101,7 +101,7 @@ impl Store {
     /// all the same.
     pub async fn anchor(&self, id: &TaskId, anchored: &Anchored) -> Result<(), CommitError> {
         let (id, value) = (*id, anchored.encoded());
-        if value.len() > MOST_ANCHOR {
+        if !anchored.fits() {
             return Err(CommitError::TooLarge { bytes: value.len(), limit: MOST_ANCHOR });
         }
         self.ask(|answer| Op::Anchor { id, value, answer }).await
@@ -119,6 +119,11 @@ impl Store {
         let Some(value) = shared.read(|engine| engine.dispatch(&id))? else { return Ok(None) };
         let read = move || read_dispatch(&shared, id, &Bytes::from(value)).map(Some);
         tokio::task::spawn_blocking(read).await.map_err(|error| ReadError::Io(io::Error::other(error)))?
+    }
+
+    /// Whether what is needed to send the call of a task is kept.
+    pub fn has_dispatch(&self, id: &TaskId) -> bool {
+        self.inner.shared.luggage.get(id).is_some_and(|beside| beside.dispatch.is_some())
     }
 
     /// Where the run of a task is, if that is known.
@@ -153,8 +158,7 @@ impl Store {
     async fn pack(&self, id: TaskId, luggage: Luggage) -> Result<Packed, CommitError> {
         let mut packed = Packed::default();
         if let Some(anchored) = luggage.anchored {
-            let value = anchored.encoded();
-            packed.anchor = (value.len() <= MOST_ANCHOR).then_some(value);
+            packed.anchor = anchored.fits().then(|| anchored.encoded());
             packed.beside.anchor = packed.anchor.is_some();
         }
         let Some(dispatch) = luggage.dispatch else { return Ok(packed) };
@@ -199,6 +203,11 @@ impl Dispatch {
 }
 
 impl Anchored {
+    /// Whether it is small enough to be kept.
+    pub fn fits(&self) -> bool {
+        1 + 4 + self.abilities.raw().len() + self.anchor.bytes().len() <= MOST_ANCHOR
+    }
+
     fn encoded(&self) -> Vec<u8> {
         let text = joined(self.abilities.raw(), self.anchor.bytes());
         [&[VERSION][..], &text].concat()
