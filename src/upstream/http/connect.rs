@@ -291,6 +291,7 @@ impl HttpConnect {
         loop {
             let data = match stream.next().await {
                 Item::Event(data) | Item::Unfinished(data) => data,
+                Item::Mark => continue,
                 Item::End(_) => return None,
             };
             let messages = answer::messages(&data, self.0.limits.depth).unwrap_or_default();

@@ -11,6 +11,7 @@ mod ids;
 mod leg;
 mod listen;
 mod own;
+mod resume;
 mod run;
 mod session;
 mod sse;

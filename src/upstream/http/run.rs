@@ -14,11 +14,12 @@ use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
 use super::leg::HttpLeg;
 use super::own::Health;
+use super::resume::OldSessions;
 use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::protocol::{Call, Caller, ClientSession, Event, Failure, Method, Outcome, Reason, ReplySender, RpcError};
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
@@ -28,24 +29,26 @@ use crate::upstream::{Setup, log_level, outcome};
 
 /// Runs calls. Clones share sessions.
 #[derive(Clone, Debug)]
-pub(super) struct Runner(Arc<Inner>);
+pub(super) struct Runner(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
-    server: String,
-    endpoint: Arc<Endpoint>,
+pub(super) struct Inner {
+    pub(super) server: String,
+    pub(super) endpoint: Arc<Endpoint>,
     forward_cancel: ForwardCancel,
     cancel_grace: Duration,
-    connect: HttpConnect,
-    sessions: Sessions<HttpConnect>,
-    setup: Setup,
+    pub(super) connect: HttpConnect,
+    pub(super) sessions: Sessions<HttpConnect>,
+    /// Those of another process.
+    pub(super) old_sessions: OldSessions,
+    pub(super) setup: Setup,
     /// For a server that turns out to speak nothing newer.
     sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.
     stopping: Arc<Semaphore>,
-    closing: CancellationToken,
+    pub(super) closing: CancellationToken,
 }
 
 /// Calls that may be waited for after they were cancelled; a loop of cancels piles them up.
@@ -53,7 +56,7 @@ const STOPPING: usize = 256;
 
 /// How an exchange ended.
 #[derive(Debug)]
-enum Ended {
+pub(super) enum Ended {
     /// With this outcome.
     Done(Outcome),
     /// The request may be sent again; otherwise this is its outcome.
@@ -76,7 +79,7 @@ enum Wish {
 }
 
 /// How a server is asked to stop.
-enum Leave<'a> {
+pub(super) enum Leave<'a> {
     /// By a notification on the session (2025-11-25, cancellation).
     Tell {
         /// The call.
@@ -108,6 +111,7 @@ impl Runner {
             cancel_grace: config.cancel_grace,
             sessions: Sessions::new(Arc::clone(config), connect.clone(), setup.jobs.clone()),
             sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
+            old_sessions: OldSessions::default(),
             endpoint,
             connect,
             setup: setup.clone(),
@@ -138,6 +142,10 @@ impl Runner {
     ///
     /// All but the plain way of a plain call is boxed: what this future takes is set aside and moved for each call.
     pub(super) async fn run(self, call: Call, sender: ReplySender) {
+        if let Method::Resume(anchor) = &call.method {
+            let anchor = anchor.clone();
+            return Box::pin(self.resume(call, &anchor, sender)).await;
+        }
         if self.0.connect.is_sse() {
             return Box::pin(self.0.sse.run(call, sender)).await;
         }
@@ -215,7 +223,11 @@ impl Runner {
                 Ok(session) => {
                     log_level::ask(&*session, call).await;
                     return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
-                        None => self.legacy(&session, call, &forwarded, sender).await,
+                        None => {
+                            // Nobody could listen on with a caller's credentials, which are kept in memory only.
+                            let anchors = call.method == Method::CallTool && forwarded.is_empty();
+                            self.legacy(&session, call, &forwarded, sender, anchors).await
+                        }
                         Some(needs) => {
                             let leg = HttpLeg { runner: self.clone(), session: Some(HttpSession::clone(&session)) };
                             let driven = drive::legacy(&leg, needs, self.manners(), call.clone(), sender);
@@ -269,7 +281,7 @@ impl Runner {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         let closing = self.0.closing.clone();
         let once = async |sender: &mut ReplySender| match &session {
-            Some(session) => self.legacy(session, &call, &forwarded, sender).await,
+            Some(session) => self.legacy(session, &call, &forwarded, sender, false).await,
             None => self.modern(&call, &forwarded, sender).await,
         };
         let ended = async {
@@ -309,11 +321,13 @@ impl Runner {
         call: &Call,
         forwarded: &HeaderMap,
         sender: &mut ReplySender,
+        anchors: bool,
     ) -> Ended {
         let (in_flight, elsewhere) = session.begin(forwarded, call, sender.events());
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));
+        let exchange = if anchors { exchange.with_anchors() } else { exchange };
         self.drive(exchange, Leave::Tell { in_flight, forwarded }, sender).await
     }
 
@@ -329,7 +343,12 @@ impl Runner {
     }
 
     /// Takes the steps of an exchange until it ends, and stops it when that is wanted.
-    async fn drive(&self, mut exchange: Exchange<'_>, mut leave: Leave<'_>, sender: &mut ReplySender) -> Ended {
+    pub(super) async fn drive(
+        &self,
+        mut exchange: Exchange<'_>,
+        mut leave: Leave<'_>,
+        sender: &mut ReplySender,
+    ) -> Ended {
         let mut wish = Wish::Outcome;
         let fate = leave.fate();
         loop {
@@ -342,6 +361,9 @@ impl Runner {
                     error = refused(fate.as_ref()) => return self.refuse(&leave, error),
                     step = &mut next => break step,
                 };
+                if sender.is_left_running() {
+                    return unanswered("another process goes on with the call");
+                }
                 wish = match change {
                     Change::Cancelled => match self.stop(&mut leave, sender.is_abandoned()) {
                         Some(wish) => wish,
@@ -351,8 +373,16 @@ impl Runner {
                 };
             };
             match step {
-                Step::Event(event) => sender.event(event),
-                Step::Done(outcome) => return Ended::Done(outcome),
+                Step::Event(event) => {
+                    if let (Event::Anchored(_), Leave::Tell { in_flight, .. }) = (&event, &mut leave) {
+                        in_flight.anchored();
+                    }
+                    sender.event(event);
+                }
+                Step::Done(outcome) => {
+                    leave.ended();
+                    return Ended::Done(outcome);
+                }
                 Step::Again(outcome) => return Ended::Again(outcome),
                 Step::SessionGone(outcome) => return Ended::SessionGone(outcome),
             }
@@ -409,7 +439,7 @@ impl Runner {
 
 impl Ended {
     /// The outcome, if the request is not sent again.
-    fn outcome(self) -> Outcome {
+    pub(super) fn outcome(self) -> Outcome {
         match self {
             Self::Done(outcome) | Self::Again(outcome) | Self::SessionGone(outcome) => outcome,
         }
@@ -417,6 +447,13 @@ impl Ended {
 }
 
 impl Leave<'_> {
+    /// The call has its outcome.
+    fn ended(&mut self) {
+        if let Self::Tell { in_flight, .. } = self {
+            in_flight.ended();
+        }
+    }
+
     /// Whether the call must end since its client cannot be asked; never where the server does not ask.
     fn fate(&self) -> Option<Fate> {
         match self {
