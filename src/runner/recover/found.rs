@@ -36,11 +36,13 @@ impl Run {
         let ran = ran(&task, self.shared.store.clock().now());
         let running = Running::send(inner.clone(), listen);
         let attendance = Attendance::new(self, running, permits, None).asked_before(task.asked.clone()).found(ran);
-        let Some(lost) = attendance.attend(Seat::Task(owned)).await else { return };
-        let Some(Lost { mut run, seat, permits, asked }) = lost.begin_again().await else { return };
-        match run.kept_call(id).await {
-            Some(call) => run.send(inner, call, seat, permits, asked).await,
-            None => seat.end(Outcome::Failed(Failure::outcome_unknown("the run was lost"))).await,
+        let Some(mut lost) = attendance.attend(Seat::Task(owned)).await else { return };
+        // Before it begins again: then its call is not kept any longer.
+        let Some(call) = lost.run.kept_call(id).await else {
+            return lost.seat.end(Outcome::Failed(Failure::outcome_unknown("the run was lost"))).await;
+        };
+        if let Some(Lost { run, seat, permits, asked }) = lost.begin_again().await {
+            run.send(inner, call, seat, permits, asked).await;
         }
     }
 
