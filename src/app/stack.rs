@@ -48,7 +48,7 @@ impl Stack {
     pub(super) fn new((opened, stores): Fresh, config: &Config, runs: Jobs) -> Self {
         let Opened { store, left_open } = opened;
         let bounds = Bounds { running: config.limits.calls, waiting: config.limits.queue };
-        let runner = Runner::new(store.clone(), runs.clone(), bounds);
+        let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, config.owner_rules.clone());
         Self { store, runner, runs, stores, lists: Jobs::new(), left: Mutex::new(left_open) }
     }
 

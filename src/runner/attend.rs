@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::board::Room;
+use super::admission::Fare;
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
@@ -12,9 +12,10 @@ use super::promote::Seed;
 use super::recover::{Anchoring, Lost, is_lost};
 use super::request_state::Subject;
 use super::responses::Responses;
-use super::run::{Permits, Run};
+use super::run::{Permits, Ready, Run};
 use super::running::Running;
 use super::seat::{Held, Seat, Wish};
+use super::shares::Part;
 use super::{Linger, Way};
 use crate::clock::Timestamp;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
@@ -39,12 +40,16 @@ pub(super) struct Attendance {
     pub(super) anchoring: Option<Box<Anchoring>>,
     /// Whoever waits for a run that was lost and is to be begun again.
     lost: Option<Seat>,
+    /// The time of run at which the tool last gave a sign of life.
+    alive: Duration,
+    /// What it costs.
+    fare: Option<Box<Fare>>,
     /// What was reported before the promotion is where the task is.
     progress: Option<(Progress, Timestamp)>,
     /// Gone when the run has ended and only its outcome is kept.
     pub(super) permits: Option<Permits>,
     /// Room for that outcome.
-    pub(super) kept: Option<Room>,
+    pub(super) kept: Option<Part>,
 }
 
 /// What happens next.
@@ -52,14 +57,25 @@ enum Next {
     Event(Event),
     Wish(Wish),
     Desk(DeskEvent),
-    /// The run has taken too long.
-    Deadline,
+    /// The run has come to a moment that was waited for.
+    Due(Due),
     /// The store knows where the run is.
     Anchored,
     /// Nothing more is started, and nobody will answer.
     Draining,
     /// The jobs are to end.
     Stopping,
+}
+
+/// What is to be done at a moment of the run.
+#[derive(Clone, Copy)]
+enum Due {
+    /// It has taken too long.
+    Timeout,
+    /// The tool gave no sign of life for too long.
+    Idle,
+    /// Its cost is to be counted.
+    Count,
 }
 
 /// How long a result may still win after a stop.
@@ -80,6 +96,8 @@ impl Attendance {
             asked_before: Asked::default(),
             anchoring: None,
             lost: None,
+            alive: Duration::ZERO,
+            fare: None,
             progress: None,
             permits,
             kept: None,
@@ -101,11 +119,19 @@ impl Attendance {
         Self { clock: self.clock.after(ran), anchoring: Some(Box::new(Anchoring::stored())), ..self }
     }
 
+    /// The same, for a call that costs something.
+    pub(super) fn priced(self, fare: Option<Box<Fare>>) -> Self {
+        Self { fare, ..self }
+    }
+
     /// Attends the run until it has ended; what comes back was lost and may be run again.
     pub(super) async fn attend(mut self, mut seat: Seat) -> Option<Lost> {
         loop {
             let waiting = self.is_waiting(&seat);
             self.clock.pause_if(waiting);
+            if let Some(desk) = self.desk.as_mut().filter(|_| !waiting) {
+                desk.place = None;
+            }
             let next = self.next(&mut seat, waiting).await;
             match self.act(seat, next).await {
                 Some(next) => seat = next,
@@ -117,14 +143,26 @@ impl Attendance {
         if let Some(desk) = &desk {
             desk.board.clear();
         }
-        if let Some(seat) = self.lost {
+        if let Some(seat) = self.lost.take() {
+            let _ = self.count();
             let asked = desk.map_or(self.asked_before, |desk| desk.asked);
-            return Some(Lost { run: self.run, seat, permits: self.permits, asked });
+            let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
+            return Some(Lost { run: self.run, ready });
         }
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
         }
+        // Nothing is left that could be stopped.
+        let _ = self.count();
         None
+    }
+
+    /// Counts what the run has cost so far.
+    fn count(&mut self) -> Result<(), Failure> {
+        match &mut self.fare {
+            Some(fare) => fare.count(self.clock.ran()),
+            None => Ok(()),
+        }
     }
 
     /// Whether an answer is awaited.
@@ -134,6 +172,7 @@ impl Attendance {
 
     async fn next(&mut self, seat: &mut Seat, waiting: bool) -> Next {
         let shared = &self.run.shared;
+        let due = self.due();
         let has_ended = matches!(seat, Seat::Parked(parked) if parked.ended.is_some());
         let desk = async {
             match &mut self.desk {
@@ -151,9 +190,12 @@ impl Attendance {
                 _ => std::future::pending().await,
             }
         };
-        let deadline = async {
-            match self.clock.deadline() {
-                Some(deadline) => shared.jobs.alarm(deadline).await,
+        let due = async {
+            match due.and_then(|(ran, due)| Some((self.clock.when(ran)?, due))) {
+                Some((at, due)) => {
+                    shared.jobs.alarm(at).await;
+                    due
+                }
                 None => std::future::pending().await,
             }
         };
@@ -162,11 +204,18 @@ impl Attendance {
             event = self.running.next(), if !has_ended => Next::Event(event),
             wish = seat.wish(&shared.jobs) => Next::Wish(wish),
             event = desk => Next::Desk(event),
-            () = deadline => Next::Deadline,
+            due = due => Next::Due(due),
             () = anchoring => Next::Anchored,
             () = shared.draining.cancelled(), if waiting => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
+    }
+
+    /// What is to be done next, and at which time of run.
+    fn due(&self) -> Option<(Duration, Due)> {
+        let idle = self.run.plan.idle_timeout().map(|limit| (self.alive.saturating_add(limit), Due::Idle));
+        let count = self.fare.as_ref().map(|fare| (fare.look_at(), Due::Count));
+        [Some((self.clock.limit(), Due::Timeout)), idle, count].into_iter().flatten().min_by_key(|(ran, _)| *ran)
     }
 
     /// Does what is to be done; `None` when the run is over.
@@ -182,8 +231,14 @@ impl Attendance {
                 }
             },
             Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
-            Next::Deadline => {
-                Box::pin(self.give_up(seat, timed_out(self.run.plan.policy.timeout))).await;
+            Next::Due(due) => {
+                let given_up = match due {
+                    Due::Timeout => Err(timed_out(self.run.plan.policy.timeout)),
+                    Due::Idle => Err(idle(self.run.plan.idle_timeout().unwrap_or_default())),
+                    Due::Count => self.count(),
+                };
+                let Err(failure) = given_up else { return Some(seat) };
+                Box::pin(self.give_up(seat, failure)).await;
                 None
             }
             Next::Anchored => Some(seat),
@@ -205,6 +260,13 @@ impl Attendance {
     }
 
     async fn event(&mut self, seat: Seat, event: Event) -> Option<Seat> {
+        if self.run.plan.idle_timeout().is_some() {
+            self.alive = self.clock.ran();
+        }
+        let event = match event {
+            Event::Done(outcome) => Event::Done(self.run.plan.fitting(outcome)),
+            event => event,
+        };
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
             (Event::Done(outcome), seat) if self.is_lost(&seat, &outcome) => {
@@ -298,7 +360,7 @@ impl Attendance {
     /// Ends the run because it cannot go on; the server is told to stop.
     pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
         self.running.stop();
-        seat.end(Outcome::Failed(failure)).await;
+        self.end(seat, Outcome::Failed(failure)).await;
     }
 
     /// Stops the run. A result that is already on its way may still win.
@@ -311,13 +373,13 @@ impl Attendance {
             return seat.stopped().await;
         }
         match timeout(STOP_GRACE, self.running.outcome()).await {
-            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(outcome).await,
+            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(self.run.plan.fitting(outcome)).await,
             Ok(_) | Err(_) => seat.stopped().await,
         }
     }
 
     /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.
-    async fn linger(mut self) {
+    async fn linger(&mut self) {
         let until = match self.run.plan.linger {
             Linger::AtMost(grace) => Instant::now() + grace,
             Linger::UntilTimeout => Instant::now() + self.clock.left(),
@@ -327,7 +389,7 @@ impl Attendance {
             () = sleep_until(until) => {}
             () = self.run.shared.draining.cancelled() => {}
         }
-        drop(self.permits);
+        self.permits = None;
     }
 }
 
@@ -337,6 +399,18 @@ fn timed_out(limit: Duration) -> Failure {
         Reason::Timeout,
         format!(
             "the server did not finish within {limit} (timeout) and was told to stop; \
+             it may have done part of its work, check before calling it again"
+        ),
+        Retry::Unknown,
+    )
+}
+
+fn idle(limit: Duration) -> Failure {
+    let limit = humantime::format_duration(limit);
+    Failure::new(
+        Reason::IdleTimeout,
+        format!(
+            "the tool reported no progress for {limit} (idle_timeout), and the server was told to stop; \
              it may have done part of its work, check before calling it again"
         ),
         Retry::Unknown,

@@ -1,18 +1,20 @@
 //! Runs calls: raced against their threshold, made into tasks when they are slow, bounded, cancelled, settled.
 //!
-//! Every `tools/call` is driven by one job of its own (`run`). It waits for a slot (`gate`), runs, and
+//! Every `tools/call` is driven by one job of its own (`run`). It is let in and waits for a slot (`admission`), runs, and
 //! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end (`attend`).
 //! What the server asks is kept at a `desk` and goes, in the order of their eras, to the caller as it is, into the
 //! record of a task (`asking`, `answer`), or into results that the caller retries with answers (`rounds`).
 
+mod admission;
 mod answer;
 mod asking;
 mod attend;
 mod board;
+mod bounds;
 mod clock;
 mod desk;
-mod gate;
 mod live;
+mod outcomes;
 mod parked;
 mod promote;
 mod recover;
@@ -23,33 +25,34 @@ mod run;
 mod running;
 mod seat;
 mod settler;
+mod shares;
 pub mod view;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use crate::config::ToolPolicy;
+use crate::config::{OwnerRules, ToolPolicy};
 use crate::jobs::Jobs;
 use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, Retry};
 use crate::store::Store;
 
-pub use gate::Place;
+pub use admission::Place;
 pub use live::{Live, LiveRuns, Phase};
 pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
 pub use responses::Responses;
 
-use board::Memory;
-use gate::{Gate, Gates};
+use admission::Admission;
+use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
 use recover::Parcel;
 use request_state::{Claim, Subject};
 use run::Run;
+use shares::Shares;
 
 /// Runs calls. Clones share slots, lines and live tasks.
 #[derive(Clone, Debug)]
@@ -60,15 +63,13 @@ struct Shared {
     store: Store,
     jobs: Jobs,
     live: LiveRuns,
-    gates: Gates,
-    /// Slots for all runs together.
-    common: Arc<Gate>,
-    bounds: Bounds,
-    waiting: AtomicUsize,
+    admission: Admission,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
-    /// What is kept for answers that are still to come.
-    memory: Memory,
+    /// How calls ended whose callers may not have heard of it.
+    outcomes: Outcomes,
+    /// What runs that wait for input take.
+    shares: Shares,
     /// Fires when nothing more may be started.
     draining: CancellationToken,
 }
@@ -171,13 +172,17 @@ impl Runner {
     /// A runner that keeps tasks in `store` and runs in `jobs`. When `jobs` is stopped, open runs are
     /// recorded as lost and end.
     pub fn new(store: Store, jobs: Jobs, bounds: Bounds) -> Self {
-        let common = Gate::new(bounds.running);
-        let (live, gates) = (LiveRuns::default(), Gates::default());
-        let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
-        // Parked runs keep their slots: some must be left for calls that do not ask.
-        let parked = ParkedRuns::new((bounds.running / 2).max(1));
-        let memory = Memory::default();
-        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, memory, draining }))
+        Self::with_owners(store, jobs, bounds, OwnerRules::default())
+    }
+
+    /// The same, with limits for owners. What they have spent before is read from the store.
+    pub fn with_owners(store: Store, jobs: Jobs, bounds: Bounds, rules: OwnerRules) -> Self {
+        let (live, draining) = (LiveRuns::default(), CancellationToken::new());
+        let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
+        // Runs that wait keep their slots: some must be left for calls that do not ask.
+        let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
+        let outcomes = Outcomes::default();
+        Self(Arc::new(Shared { store, jobs, live, admission, parked, outcomes, shares, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -214,7 +219,11 @@ impl Runner {
             Err(Unheard::Gone) if claim.expires <= shared.store.clock().now() => {
                 Failure::outcome_unknown("the answers came too late")
             }
-            Err(Unheard::Gone) => Failure::outcome_unknown("the run that asked is gone"),
+            Err(Unheard::Gone) => match shared.outcomes.of(&claim) {
+                Known::Outcome(outcome) => return Reply::ready(outcome),
+                Known::Earlier => rounds::earlier(),
+                Known::Nothing => Failure::outcome_unknown("the run that asked is gone"),
+            },
         };
         Reply::ready(Outcome::Failed(failure))
     }
@@ -276,25 +285,6 @@ impl Way {
             }
             Questions::PassOn | Questions::Promote | Questions::Refuse => false,
         }
-    }
-}
-
-impl Shared {
-    /// A place among those who wait, given back when it is dropped; `None` if there are too many.
-    fn may_wait(self: &Arc<Self>) -> Option<Waiting> {
-        let taken = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(Arc::clone(self));
-        (taken < self.bounds.waiting).then_some(waiting)
-    }
-}
-
-/// A place among those who wait for a slot.
-#[derive(Debug)]
-struct Waiting(Arc<Shared>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

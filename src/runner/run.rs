@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower_service::Service;
 
+use super::admission::{Admitted, Entry, Fare, Ticket};
 use super::attend::Attendance;
-use super::gate::{Entry, Permit, Ticket};
 use super::live::Phase;
 use super::promote::Seed;
 use super::recover::{Lost, Parcel};
@@ -16,9 +16,11 @@ use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
-use super::{Plan, Promotion, Questions, Shared, What};
+use super::{Plan, Promotion, Questions, Shared};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::task::{Asked, State};
+
+pub(super) use super::admission::Permits;
 
 /// The first wait before the store is asked again to record that a queued task runs.
 const START_AGAIN: Duration = Duration::from_millis(100);
@@ -35,19 +37,14 @@ pub(super) struct Run {
     pub(super) reruns: u32,
 }
 
-/// How a wait for a slot ended.
-pub(super) enum Turn {
-    /// With a slot.
-    Mine(Seat, Permits),
-    /// Without one; whoever waited was told.
-    Over,
-}
-
-/// The slots of one run: the tool's own and one of all runs'.
-#[derive(Debug)]
-pub(super) struct Permits {
-    _tool: Permit,
-    _common: Permit,
+/// All that a call needs to be sent.
+pub(super) struct Ready {
+    pub(super) seat: Seat,
+    /// None where a run goes on without.
+    pub(super) permits: Option<Permits>,
+    pub(super) fare: Option<Box<Fare>>,
+    /// What an earlier run of the call has asked: keys are never used again.
+    pub(super) asked: Asked,
 }
 
 impl Run {
@@ -65,22 +62,24 @@ impl Run {
             Promotion::Never | Promotion::AtOnce => None,
             Promotion::After(after) => Some(call.arrived + after),
         };
+        let Admitted { entry, mut fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
+            Ok(admitted) => admitted,
+            Err(failure) => {
+                tracing::debug!(tool = self.plan.what.name(), reason = %failure.reason, "a call was refused");
+                return sender.done(Outcome::Failed(failure));
+            }
+        };
         let seat = Seat::Held(Held::alone(sender, promote_at));
-        let Turn::Mine(seat, permits) = self.turn(seat, call.arrived).await else { return };
-        let Some(seat) = self.begin(seat).await else { return };
-        self.send(inner, call, seat, Some(permits), Asked::default()).await;
+        let until = call.arrived + self.plan.policy.queue_timeout;
+        let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
+        let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
+        self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked: Asked::default() }).await;
     }
 
     /// Sends the call and attends it to its end; once more if its run is lost and the policy allows it. The record of a
-    /// task says Running; an earlier run has asked `before`.
-    pub(super) async fn send<S>(
-        mut self,
-        mut inner: S,
-        mut call: Call,
-        mut seat: Seat,
-        mut permits: Option<Permits>,
-        mut before: Asked,
-    ) where
+    /// task says Running.
+    pub(super) async fn send<S>(mut self, mut inner: S, mut call: Call, mut ready: Ready)
+    where
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
@@ -93,64 +92,39 @@ impl Run {
             let subject = (asked || promoted).then(|| Subject::of(&call));
             // Answers to no question that is known here are no fault of the call.
             let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
+            let Ready { seat, permits, mut fare, asked } = ready;
+            if let Some(fare) = &mut fare {
+                fare.sent();
+            }
             let running = Running::send(inner, call);
-            let attendance =
-                Attendance::new(self, running, permits, subject).answered_ahead(ahead).asked_before(before);
-            let lost = attendance.attend(seat).await;
+            let attendance = Attendance::new(self, running, permits, subject).answered_ahead(ahead);
+            let lost = attendance.priced(fare).asked_before(asked).attend(seat).await;
             let (Some(lost), Some(call_again)) = (lost, again) else { return };
             let Some(begun) = Box::pin(lost.begin_again()).await else { return };
-            Lost { run: self, seat, permits, asked: before } = begun;
+            Lost { run: self, ready } = begun;
             (inner, call) = call_again;
         }
     }
 
-    /// The slots that are free. What is not is done without.
+    /// The slots, if they are free.
     pub(super) fn free_slots(&self) -> Option<Permits> {
-        let free = |entry| match entry {
-            Entry::Free(permit) => permit,
-            Entry::Wait(_) => Permit::unlimited(),
-        };
-        let tool = match (&self.plan.what, self.plan.policy.max_running) {
-            (What::Tool(tool), Some(slots)) => free(self.shared.gates.of_tool(&self.plan.server, tool, slots).enter()),
-            _ => Permit::unlimited(),
-        };
-        Some(Permits { _tool: tool, _common: free(self.shared.common.enter()) })
-    }
-
-    /// Waits for the slots.
-    pub(super) async fn turn(&self, seat: Seat, arrived: Instant) -> Turn {
-        let until = arrived + self.plan.policy.queue_timeout;
-        let (seat, tool) = match (&self.plan.what, self.plan.policy.max_running) {
-            (What::Tool(_), None) | (What::Other(_), _) => (seat, Permit::unlimited()),
-            (What::Tool(tool), Some(slots)) => {
-                let gate = self.shared.gates.of_tool(&self.plan.server, tool, slots);
-                match self.wait(seat, gate.enter(), until).await {
-                    Some(turn) => turn,
-                    None => return Turn::Over,
-                }
-            }
-        };
-        match self.wait(seat, self.shared.common.enter(), until).await {
-            Some((seat, common)) => Turn::Mine(seat, Permits { _tool: tool, _common: common }),
-            None => Turn::Over,
+        match self.shared.admission.admit(&self.principal, &self.plan) {
+            Ok(Admitted { entry: Entry::Free(permits), .. }) => Some(permits),
+            Ok(Admitted { entry: Entry::Wait(_), .. }) | Err(_) => None,
         }
     }
 
-    /// Waits at one gate. A call that is to be a task at once becomes one here if it has to wait.
-    async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permit)> {
+    /// Waits for the slots. A call that is to be a task at once becomes one here if it has to wait.
+    pub(super) async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permits)> {
         match entry {
-            Entry::Free(permit) => Some((seat, permit)),
+            Entry::Free(permits) => Some((seat, permits)),
             // Boxed, as all that is rare: what is in the future of a run is set aside and moved for each call.
             Entry::Wait(ticket) => Box::pin(self.queue(seat, ticket, until)).await,
         }
     }
 
     /// Waits in the line.
-    async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permit)> {
-        let Some(_place) = self.shared.may_wait() else {
-            seat.end(self.not_sent(queue_full())).await;
-            return None;
-        };
+    async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permits)> {
         let mut seat = match (seat, self.plan.way.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 self.make_at_once(held, Seed::silent(State::Queued, queued_at(&ticket))).await?
@@ -164,7 +138,7 @@ impl Run {
                     self.leave_waiting(seat).await;
                     return None;
                 }
-                permit = &mut ticket => return Some((seat, permit)),
+                permits = &mut ticket => return Some((seat, permits)),
                 wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
                         self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await
@@ -191,6 +165,18 @@ impl Run {
                 None
             }
         }
+    }
+
+    /// Begins, and makes durable what it costs, before the first byte goes to the server.
+    pub(super) async fn begin_and_pay(&self, seat: Seat, fare: Option<&mut Fare>) -> Option<Seat> {
+        let Some(fare) = fare else { return self.begin(seat).await };
+        if let Err(failure) = fare.pay() {
+            Box::pin(seat.end(Outcome::Failed(failure))).await;
+            return None;
+        }
+        // Both in one commit.
+        let (seat, ()) = Box::pin(futures_util::future::join(self.begin(seat), fare.written())).await;
+        seat
     }
 
     /// Makes sure that the record says Running before the first byte goes to the server.
@@ -244,14 +230,6 @@ impl Run {
 
 fn queued_at(ticket: &Ticket) -> Phase {
     Phase::Queued(ticket.watcher())
-}
-
-fn queue_full() -> Failure {
-    Failure::new(
-        Reason::Busy,
-        "too many calls wait for a free slot (limits.queue); nothing was sent, try again later",
-        Retry::After(Duration::from_secs(5)),
-    )
 }
 
 fn queue_timeout(limit: Duration) -> Failure {

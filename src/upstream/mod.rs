@@ -6,6 +6,7 @@ mod guests;
 mod handshake;
 mod http;
 mod incoming;
+mod later;
 mod listening;
 mod log_level;
 mod outcome;

@@ -60,6 +60,9 @@ pub(super) enum Ended {
     Stopped,
 }
 
+/// How long the client may take nothing of what is left for it when nothing runs any more.
+const UNREAD: Duration = Duration::from_secs(3);
+
 /// Requests about tasks that are answered at the same time.
 const ASKS_AT_ONCE: usize = 64;
 
@@ -71,12 +74,12 @@ where
     pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
         let StdioFront { server, service, limits } = front;
         let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        let (calls, cut, on_their_way) = (places(limits.calls), CancellationToken::new(), TaskTracker::new());
+        let (calls, cut, on_their_way) = (places(limits.held()), CancellationToken::new(), TaskTracker::new());
         let tracked = {
             let (service, on_their_way) = (service.clone(), on_their_way.clone());
             move |call| call::ask(service.clone(), call, on_their_way.token()).boxed()
         };
-        let in_session = (Arc::clone(&calls), limits.calls);
+        let in_session = (Arc::clone(&calls), limits.held());
         let sessions = Sessions::new(Arc::new(tracked), server.to_string(), in_session, outbox.clone(), Jobs::new());
         let in_flight = InFlight::new(cut.clone());
         let (streams, asks) = (places(limits.streams), places(ASKS_AT_ONCE));
@@ -84,13 +87,23 @@ where
     }
 
     /// Ends all within `grace`: first what was read comes to the service, then running calls may end; without a reader
-    /// they are told to end at once. `stop` is called in between.
-    pub(super) async fn finish(&self, calls: &Jobs, grace: Duration, stop: impl FnOnce()) {
+    /// they are told to end at once. `stop` is called in between. When `settled` says that nothing runs any more, the client
+    /// is waited for as long as it reads.
+    pub(super) async fn finish(
+        &self,
+        calls: &Jobs,
+        grace: Duration,
+        settled: impl Future<Output = ()>,
+        stop: impl FnOnce(),
+    ) {
         self.on_their_way.close();
         let patience = tokio::time::sleep(grace);
         let patience = async {
             tokio::select! {
                 () = patience => tracing::info!("some calls did not end within the grace time"),
+                () = async { settled.await; self.outbox.stalled(UNREAD).await } => {
+                    tracing::info!("the client does not read its answers");
+                }
                 () = self.outbox.closed() => {}
             }
         };
@@ -277,8 +290,10 @@ where
             return Ok(Arc::clone(&self.asks).acquire_owned().await.ok());
         }
         let place = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-            let limit = self.limits.calls;
-            Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
+            let limit = self.limits.held();
+            Refusal::busy(format!(
+                "too many calls at once (limits.calls and limits.queue allow {limit}); nothing was sent"
+            ))
         })?;
         Ok(Some(place))
     }

@@ -4,20 +4,17 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::super::run::{Permits, Run};
+use super::super::run::{Ready, Run};
 use super::super::seat::{Owned, Seat};
 use super::super::stopping;
 use crate::config::OnLost;
 use crate::protocol::{Failure, Outcome, Reason};
-use crate::task::{Asked, MOST_RERUNS};
+use crate::task::MOST_RERUNS;
 
 /// A run that was lost, with all that it had.
 pub(in crate::runner) struct Lost {
     pub(in crate::runner) run: Run,
-    pub(in crate::runner) seat: Seat,
-    pub(in crate::runner) permits: Option<Permits>,
-    /// What it has asked; keys are never used again.
-    pub(in crate::runner) asked: Asked,
+    pub(in crate::runner) ready: Ready,
 }
 
 /// The waits before the store is asked again.
@@ -81,7 +78,7 @@ impl Run {
 impl Lost {
     /// Makes all ready for the second run, on the slots of the first. `None` if there will be none.
     pub(in crate::runner) async fn begin_again(self) -> Option<Self> {
-        let Self { mut run, seat, permits, asked } = self;
+        let Self { mut run, ready: Ready { seat, permits, fare, asked } } = self;
         let tool = run.plan.what.name();
         tracing::warn!(tool, "a run was lost and is begun again, as the policy says (on_lost)");
         let seat = match seat {
@@ -95,7 +92,7 @@ impl Lost {
                 seat
             }
         };
-        Some(Self { run, seat, permits, asked })
+        Some(Self { run, ready: Ready { seat, permits, fare, asked } })
     }
 }
 

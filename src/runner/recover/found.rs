@@ -39,10 +39,10 @@ impl Run {
         let Some(mut lost) = attendance.attend(Seat::Task(owned)).await else { return };
         // Before it begins again: then its call is not kept any longer.
         let Some(call) = lost.run.kept_call(id).await else {
-            return lost.seat.end(Outcome::Failed(Failure::outcome_unknown("the run was lost"))).await;
+            return lost.ready.seat.end(Outcome::Failed(Failure::outcome_unknown("the run was lost"))).await;
         };
-        if let Some(Lost { run, seat, permits, asked }) = lost.begin_again().await {
-            run.send(inner, call, seat, permits, asked).await;
+        if let Some(Lost { run, ready }) = lost.begin_again().await {
+            run.send(inner, call, ready).await;
         }
     }
 

@@ -1,16 +1,22 @@
 //! Tasks of an earlier process whose call is to be sent.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tower_service::Service;
 
-use super::super::run::{Run, Turn};
+use super::super::admission::{Admitted, Entry, Fare};
+use super::super::run::{Ready, Run};
 use super::super::seat::{Owned, Seat};
 use super::{call, not_started};
-use crate::protocol::{Call, Method, Reply};
+use crate::protocol::{Call, Method, Reply, Retry};
 use crate::store::Committed;
 use crate::task::{Asked, Task, TaskId};
+
+/// The waits before a task that a limit refuses is let in again.
+const LEAST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 impl Run {
     /// Sends the call of a task that waited, as soon as there is a slot.
@@ -46,15 +52,48 @@ impl Run {
         S::Future: Send,
     {
         let id = owned.settler.id();
-        let Turn::Mine(seat, permits) = self.turn(Seat::Task(owned), arrived).await else { return };
+        let until = arrived + self.plan.policy.queue_timeout;
+        let Some((seat, entry, mut fare)) = self.let_in(Seat::Task(owned), until).await else { return };
+        let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
         // Only now: a line of large calls is not to fill the memory.
         let Some(call) = self.kept_call(id).await else {
             let failure = not_started("its parameters cannot be read");
             return seat.end(self.not_sent(failure)).await;
         };
-        let Seat::Task(owned) = seat else { return };
-        let Some(seat) = self.start(owned).await else { return };
-        self.send(inner, call, seat, Some(permits), asked).await;
+        let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
+        self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked }).await;
+    }
+
+    /// Lets a task in that was let in before: what refuses it now is waited for.
+    async fn let_in(&self, mut seat: Seat, until: Instant) -> Option<(Seat, Entry, Option<Box<Fare>>)> {
+        loop {
+            let failure = match self.shared.admission.admit(&self.principal, &self.plan) {
+                Ok(Admitted { entry, fare }) => return Some((seat, entry, fare)),
+                Err(failure) => failure,
+            };
+            let again = match failure.retry {
+                Retry::After(wait) => Instant::now() + wait.clamp(LEAST_WAIT, LONGEST_WAIT),
+                Retry::Yes => Instant::now() + LEAST_WAIT,
+                // It is never let in.
+                Retry::No | Retry::Unknown => until,
+            };
+            if again >= until {
+                seat.end(self.not_sent(failure)).await;
+                return None;
+            }
+            tokio::select! {
+                biased;
+                () = self.shared.draining.cancelled() => {
+                    self.leave_waiting(seat).await;
+                    return None;
+                }
+                _ = seat.wish(&self.shared.jobs) => {
+                    seat.stopped().await;
+                    return None;
+                }
+                () = sleep_until(again) => {}
+            }
+        }
     }
 
     /// The call of a task, as it is in the store. Its client can be asked what it could be asked then.

@@ -152,7 +152,7 @@ impl Endpoint {
     }
 
     /// The address without credentials and query, for a person.
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let uri = self.uri();
         let (scheme, host) = (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", Authority::as_str));
         format!("{scheme}://{host}{}", uri.path())

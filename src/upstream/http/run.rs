@@ -19,7 +19,9 @@ use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Event, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::protocol::{
+    Call, Caller, ClientSession, Event, EventSender, Failure, Method, Outcome, Reason, ReplySender, RpcError,
+};
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
@@ -226,7 +228,7 @@ impl Runner {
                         None => {
                             // Nobody could listen on with a caller's credentials, which are kept in memory only.
                             let anchors = call.method == Method::CallTool && forwarded.is_empty();
-                            self.legacy(&session, call, &forwarded, sender, anchors).await
+                            self.legacy(&session, call, &forwarded, sender, None, anchors).await
                         }
                         Some(needs) => {
                             let leg = HttpLeg { runner: self.clone(), session: Some(HttpSession::clone(&session)) };
@@ -276,12 +278,18 @@ impl Runner {
         &self.0.setup.jobs
     }
 
-    /// Makes one request of a call that takes several.
-    pub(super) async fn request(self, session: Option<HttpSession>, call: Call, mut sender: ReplySender) {
+    /// Makes one request of a call that takes several. Progress that comes after its answer goes to `later`.
+    pub(super) async fn request(
+        self,
+        session: Option<HttpSession>,
+        call: Call,
+        mut sender: ReplySender,
+        later: Option<EventSender>,
+    ) {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         let closing = self.0.closing.clone();
         let once = async |sender: &mut ReplySender| match &session {
-            Some(session) => self.legacy(session, &call, &forwarded, sender, false).await,
+            Some(session) => self.legacy(session, &call, &forwarded, sender, later.as_ref(), false).await,
             None => self.modern(&call, &forwarded, sender).await,
         };
         let ended = async {
@@ -321,9 +329,13 @@ impl Runner {
         call: &Call,
         forwarded: &HeaderMap,
         sender: &mut ReplySender,
+        later: Option<&EventSender>,
         anchors: bool,
     ) -> Ended {
         let (in_flight, elsewhere) = session.begin(forwarded, call, sender.events());
+        if let Some(later) = later {
+            session.floor().later().add(in_flight.id, later.clone());
+        }
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));

@@ -16,7 +16,7 @@ use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
 use crate::upstream::{Setup, drive, log_level, outcome};
 
-pub(super) use self::connect::{Found, look};
+pub(super) use self::connect::{Found, Nothing, look};
 
 /// A client of one server over HTTP+SSE. Clones share the connections.
 #[derive(Clone, Debug)]
