@@ -139,13 +139,15 @@ impl Attendance {
             }
         }
         // Whoever asked and was not answered is refused, and retries find nothing.
-        let desk = self.desk.take();
-        if let Some(desk) = &desk {
-            desk.board.clear();
-        }
+        let asked = match self.desk.take() {
+            Some(desk) => {
+                desk.board.clear();
+                desk.asked
+            }
+            None => std::mem::take(&mut self.asked_before),
+        };
         if let Some(seat) = self.lost.take() {
             let _ = self.count();
-            let asked = desk.map_or(self.asked_before, |desk| desk.asked);
             let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
             return Some(Lost { run: self.run, ready });
         }

@@ -84,7 +84,8 @@ impl Run {
         S::Future: Send,
     {
         loop {
-            let again = self.may_run_again().then(|| (inner.clone(), call.clone()));
+            // Boxed, as all that is rare.
+            let again = self.may_run_again().then(|| Box::new((inner.clone(), call.clone())));
             self.parcel = self.parcel.sent(again.is_some());
             let asked = self.plan.way.may_be_retried();
             // A call that its questions make a task is answered with them if the store cannot take it.
@@ -102,7 +103,7 @@ impl Run {
             let (Some(lost), Some(call_again)) = (lost, again) else { return };
             let Some(begun) = Box::pin(lost.begin_again()).await else { return };
             Lost { run: self, ready } = begun;
-            (inner, call) = call_again;
+            (inner, call) = *call_again;
         }
     }
 

@@ -53,6 +53,7 @@ mod life;
 mod noise;
 mod owners;
 mod process;
+mod restart;
 mod scripted;
 mod start;
 mod stop;

@@ -40,6 +40,12 @@ impl Ground {
         Self::written(&format!("{rest}\n[[server]]\nname = \"behind\"\n{}{more}", upstream.config()), store)
     }
 
+    /// In front of a server at a URL.
+    pub(crate) fn at_url(url: &str, rest: &str) -> Self {
+        let server = format!("{rest}\n[[server]]\nname = \"behind\"\nurl = {url:?}\n");
+        Self::written(&server, "durability = \"process\"\nmin_free = 1")
+    }
+
     /// In front of the demo server.
     pub(crate) fn demo(rest: &str) -> Self {
         let server = "[[server]]\nname = \"behind\"\ncommand = [\"@self\", \"demo-server\"]";
