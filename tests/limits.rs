@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use raincheck::config::{Budget, Cost, Mode, OwnerLimits, OwnerRules, Rate, ToolPolicy};
 use raincheck::protocol::reply::Event;
-use raincheck::protocol::{Call, ClientSession, Failure, Outcome, Progress, Reason, Retry, TaskSupport};
+use raincheck::protocol::{Call, ClientSession, Failure, Outcome, Progress, Reason, Retry, RpcError, TaskSupport};
 use raincheck::runner::Bounds;
 use serde_json::{Value, json};
 use support::calls::{call, call_of, text};
@@ -172,7 +172,8 @@ async fn a_budget_refuses_before_the_start_counts_cancelled_runs_and_survives_a_
     assert_eq!(created["_meta"]["dev.raincheck/cost"], 2);
     let (_, sender) = proxy.next_sent().await;
     proxy.value(call("tasks/cancel", json!({ "taskId": id_of(&created) }))).await;
-    drop(sender);
+    timeout(PATIENCE, sender.cancelled()).await.unwrap();
+    sender.done(Outcome::Error(RpcError::new(0, "Request cancelled")));
     let cancelled = proxy.ended(&id_of(&created)).await;
     assert_eq!((&cancelled["status"], &cancelled["_meta"]["dev.raincheck/cost"]), (&json!("cancelled"), &json!(2)));
     proxy.value(of("ann")).await;

@@ -180,8 +180,7 @@ impl Runner {
         let (live, draining) = (LiveRuns::default(), CancellationToken::new());
         let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
         // Runs that wait keep their slots: some must be left for calls that do not ask.
-        let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
-        let outcomes = Outcomes::default();
+        let (parked, shares, outcomes) = (Arc::default(), Shares::of_slots(bounds.running), Outcomes::default());
         Self(Arc::new(Shared { store, jobs, live, admission, parked, outcomes, shares, draining }))
     }
 

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::forwards::Forwards;
 use super::layer::StrangeStates;
-use super::{advert, handle, listen};
+use super::{advert, handle, listen, refused};
 use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
 use crate::protocol::error::code;
@@ -149,7 +149,8 @@ where
         };
         let policy = self.policies.of(tool);
         let Some(way) = way(policy, &call.caller) else {
-            return Reply::ready(Outcome::Error(RpcError::tasks_not_declared()));
+            let error = refused::needs_tasks(tool, self.policies.pattern_of(tool), &call.caller);
+            return Reply::ready(Outcome::Error(error));
         };
         if call.caller.session == ClientSession::Stateless {
             match self.state(&call) {

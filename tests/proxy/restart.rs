@@ -53,7 +53,7 @@ impl Resumable {
     }
 
     fn ground(&self, rest: &str) -> Ground {
-        Ground::at_url(&self.server.url(), rest)
+        Ground::before(&format!("url = {:?}\n", self.server.url()), rest)
     }
 
     fn ledger(&self) -> Vec<String> {

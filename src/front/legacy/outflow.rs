@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::in_flight::Flight;
-use super::session::{Core, ServerEra};
+use super::session::Core;
 use crate::front::running::{self, Running};
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
@@ -221,7 +221,7 @@ impl Outflow {
                 Outcome::Failed(failure) => failure.challenge.clone(),
                 _ => None,
             };
-            let answer = answer(request, outcome, self.core.server_era);
+            let answer = answer(request, outcome);
             self.ready.push_back(match challenge {
                 Some(challenge) => Outgoing::Challenge(answer, challenge),
                 None => Outgoing::Answer(answer),
@@ -250,14 +250,11 @@ impl Drop for Outflow {
     }
 }
 
-/// The answer as the client's era spells it: what servers say goes out as they said it.
-fn answer(request: &Request, outcome: Outcome, era: ServerEra) -> Rope {
+/// The answer: what servers say goes out as they said it. The session of a server of 2026-07-28 speaks like a legacy one.
+fn answer(request: &Request, outcome: Outcome) -> Rope {
     let id = &request.id;
     let result = match outcome {
-        Outcome::Result(result) => match era {
-            ServerEra::Legacy => reshape::legacy_server_result(&request.method, &result),
-            ServerEra::Modern => reshape::legacy_result(&request.method, &result),
-        },
+        Outcome::Result(result) => reshape::legacy_server_result(&request.method, &result),
         Outcome::Shaped(result) => Ok(result),
         Outcome::Error(error) => return message::error(Some(id), &error),
         Outcome::Failed(failure) => return message::error(Some(id), &RpcError::from(&failure)),

@@ -15,6 +15,7 @@ use super::events::{EventStream, Item};
 use super::failures;
 use super::ids::{self, Named};
 use super::listen;
+use super::param_headers::ToolHeaders;
 use super::session::{HttpSession, OwnHeaders, Parts};
 use super::sse::{self, Found, Nothing};
 use crate::config::{Transport, UpstreamEra};
@@ -39,6 +40,7 @@ struct Inner {
     patience: Duration,
     tried: UpstreamEra,
     setup: Setup,
+    tools: ToolHeaders,
     known: Mutex<Option<ServerEra>>,
     /// It speaks HTTP+SSE of 2024-11-05.
     sse: AtomicBool,
@@ -81,6 +83,7 @@ impl HttpConnect {
             patience: config.connect_timeout,
             tried: config.era,
             setup: setup.clone(),
+            tools: ToolHeaders::new(config.share),
             known: Mutex::new(known),
             sse: AtomicBool::new(sse_only),
             sse_only,
@@ -95,6 +98,11 @@ impl HttpConnect {
     /// How much is read of what it sends.
     pub(super) fn limits(&self) -> ReadLimits {
         self.0.limits
+    }
+
+    /// Which arguments it wants in headers.
+    pub(super) fn tools(&self) -> &ToolHeaders {
+        &self.0.tools
     }
 
     /// Which kind of revision the server speaks, if that is known.

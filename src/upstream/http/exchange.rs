@@ -157,10 +157,10 @@ impl<'a> Exchange<'a> {
         let response = match &self.link {
             Link::Session(session) => session.post(self.forwarded, message).await,
             Link::Modern(connect) => {
-                let endpoint = connect.endpoint();
+                let (endpoint, arguments) = (connect.endpoint(), connect.tools().of(self.call));
                 let make = || {
                     let mut request = endpoint.post(self.forwarded, JSON_FIRST, message.clone());
-                    endpoint::mirror(request.headers_mut(), self.call);
+                    endpoint::mirror(request.headers_mut(), self.call, &arguments);
                     request
                 };
                 endpoint.send(make).await

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http::header::HeaderMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -14,13 +15,14 @@ use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
 use super::leg::HttpLeg;
 use super::own::Health;
+use super::param_headers;
 use super::resume::OldSessions;
 use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
 use crate::protocol::{
-    Call, Caller, ClientSession, Event, EventSender, Failure, Method, Outcome, Reason, ReplySender, RpcError,
+    Call, Caller, ClientSession, Event, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender, RpcError,
 };
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
@@ -347,6 +349,33 @@ impl Runner {
         if sender.is_cancelled() {
             return Ended::Done(Outcome::Failed(outcome::never_sent()));
         }
+        let ended = self.modern_once(call, forwarded, sender).await;
+        let Ended::Done(outcome) = &ended else { return ended };
+        self.0.connect.tools().learn(call, outcome);
+        if !param_headers::is_mismatch(call, outcome) {
+            return ended;
+        }
+        // Rare, so its state is not part of every call's.
+        Box::pin(self.mirrored(call, ended, forwarded, sender)).await
+    }
+
+    /// Sends a call again with the headers that its server missed, if its tools tell which; else that was its end.
+    async fn mirrored(&self, call: &Call, ended: Ended, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
+        let list = |list: Call| -> BoxFuture<'_, Outcome> {
+            Box::pin(async move {
+                let (mut events, _reply) = Reply::channel();
+                self.modern_once(&list, forwarded, &mut events).await.outcome()
+            })
+        };
+        let is_other = tokio::select! {
+            biased;
+            () = sender.cancelled() => false,
+            is_other = self.0.connect.tools().look(call, list) => is_other,
+        };
+        if is_other { self.modern_once(call, forwarded, sender).await } else { ended }
+    }
+
+    async fn modern_once(&self, call: &Call, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let message = wire::request(call, ServerEra::Modern, id);
         let link = Link::Modern(self.0.connect.clone());

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::*;
-use crate::config::{ForwardCancel, Limits, Offer, ServerConfig, SessionCount, Transport, UpstreamEra};
+use crate::config::{ForwardCancel, Limits, Offer, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
 use crate::jobs::Jobs;
 use crate::protocol::message::RequestId;
 use crate::protocol::{
@@ -63,6 +63,7 @@ impl Bench {
             max_sessions: 8,
             session_idle: Duration::from_mins(1),
             era: UpstreamEra::Legacy,
+            stderr: StderrFor::Local,
         };
         change(&mut config);
         let (last_seen, shared, limits) = (LastSeen::default(), Shared::default(), Arc::new(Limits::default()));

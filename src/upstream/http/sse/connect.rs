@@ -14,9 +14,8 @@ use super::super::events::EventStream;
 use super::super::failures;
 use super::post::{Posts, ROOM};
 use super::stream::{self, Events};
-use crate::protocol::{Caller, Failure, Outcome, Reason, Rope};
-use crate::upstream::questions::Floor;
-use crate::upstream::sessions::{Connect, Distinction, Opening, Session, Speak};
+use crate::protocol::{Caller, Failure, Outcome, Reason};
+use crate::upstream::sessions::{Connect, Distinction, Opening, OverConnection, Session};
 use crate::upstream::stdio::connection::Connection;
 use crate::upstream::stdio::initialize;
 use crate::upstream::{Setup, outcome};
@@ -166,11 +165,6 @@ impl Connect for SseConnect {
 }
 
 impl SseSession {
-    /// The connection.
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// The headers of its principal as a call has them now.
     pub(super) fn renew(&self, forwarded: &HeaderMap) {
         let mut newest = self.forwarded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,16 +212,8 @@ impl Session for SseSession {
     }
 }
 
-impl Speak for SseSession {
-    fn floor(&self) -> &Floor {
-        self.connection.floor()
-    }
-
-    async fn notify(&self, note: Rope) {
-        self.connection.notify(note).await;
-    }
-
-    async fn request(&self, method: &'static str, params: Rope) -> Outcome {
-        self.connection.request(method, params).await
+impl OverConnection for SseSession {
+    fn connection(&self) -> &Connection {
+        &self.connection
     }
 }
