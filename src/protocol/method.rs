@@ -72,7 +72,7 @@ impl Method {
     pub fn name(&self) -> &str {
         match self {
             Self::Discover => "server/discover",
-            Self::CallTool => "tools/call",
+            Self::CallTool | Self::Resume(_) => "tools/call",
             Self::ListTools => "tools/list",
             Self::GetTask => "tasks/get",
             Self::UpdateTask => "tasks/update",
@@ -85,7 +85,6 @@ impl Method {
             Self::ListResourceTemplates => "resources/templates/list",
             Self::Complete => "completion/complete",
             Self::Attach => "initialize",
-            Self::Resume(_) => "tools/call",
             Self::Notify(name) | Self::Other(name) => name,
         }
     }

@@ -50,7 +50,7 @@ pub(super) struct FailedBatch {
 /// An answer that is given when the batch is durable.
 enum Pending {
     /// With what keeps the file of the luggage from the sweep until then.
-    Create(Answer<Committed<Task>, CommitError>, Arc<Task>, Packed),
+    Create(Answer<Committed<Task>, CommitError>, Arc<Task>, Box<Packed>),
     /// With what keeps the outcome's file from the sweep until then.
     Change(Answer<Committed<Task>, ChangeError>, Decided, Outcome),
     Extend(Answer<u64, CommitError>, u64),

@@ -89,7 +89,7 @@ impl Store {
         let id = task.id;
         let packed = self.pack(id, luggage).await?;
         let file = packed.in_flight.as_ref().map(InFlight::name);
-        let created = self.create_packed(task, packed).await;
+        let created = self.create_packed(task, Box::new(packed)).await;
         if let (Err(_), Some(file)) = (&created, file) {
             self.unlink(file).await;
         }

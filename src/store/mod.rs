@@ -124,10 +124,10 @@ impl Store {
     /// Keeps a new task, `Queued` or `Running`. Refused at once when too many writes wait. If the returned
     /// future is dropped, the task may be made all the same.
     pub async fn create(&self, task: Task) -> Result<Committed<Task>, CommitError> {
-        self.create_packed(task, Packed::default()).await
+        self.create_packed(task, Box::default()).await
     }
 
-    async fn create_packed(&self, task: Task, luggage: Packed) -> Result<Committed<Task>, CommitError> {
+    async fn create_packed(&self, task: Task, luggage: Box<Packed>) -> Result<Committed<Task>, CommitError> {
         let record = codec::encode(&task);
         let (answer, answered) = oneshot::channel();
         self.inner.ops.try_send(Op::Create { task, record, luggage, answer }).map_err(|error| match error {

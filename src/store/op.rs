@@ -15,7 +15,7 @@ pub(super) enum Op {
     Create {
         task: Task,
         record: Vec<u8>,
-        luggage: Packed,
+        luggage: Box<Packed>,
         answer: Answer<Committed<Task>, CommitError>,
     },
     Change {

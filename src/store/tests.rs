@@ -300,7 +300,7 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
         let mut batch = Batch::new(&shared, engine, committer.counts);
         for task in [&refused, &kept] {
             let (answer, _) = oneshot::channel();
-            batch.add(Op::Create { task: task.clone(), record: encode(task), luggage: Default::default(), answer });
+            batch.add(Op::Create { task: task.clone(), record: encode(task), luggage: Box::default(), answer });
         }
         committer.counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
     }

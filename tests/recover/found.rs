@@ -101,12 +101,10 @@ async fn a_held_call_becomes_a_task_that_can_be_found_again() {
     let mut reply = proxy.send(call_with("{}")).await;
     let (_, sender) = proxy.next_sent().await;
     sender.event(at("early"));
-    let created = loop {
-        match timeout(PATIENCE, reply.next()).await.unwrap().unwrap() {
-            Event::Done(outcome) => break shown(outcome),
-            other => panic!("where a run is concerns no client: {other:?}"),
-        }
-    };
+    // Where a run is concerns no client.
+    let first = timeout(PATIENCE, reply.next()).await.unwrap().unwrap();
+    let Event::Done(outcome) = first else { panic!("{first:?}") };
+    let created = shown(outcome);
     stored(&proxy, created["taskId"].as_str().unwrap(), "early").await;
 }
 

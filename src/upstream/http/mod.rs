@@ -17,6 +17,7 @@ mod resume;
 mod run;
 mod session;
 mod sse;
+mod wish;
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::header::HeaderMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +19,7 @@ use super::param_headers;
 use super::resume::OldSessions;
 use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
+use super::wish::{Change, Wish};
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
 use crate::protocol::{
@@ -69,19 +70,6 @@ pub(super) enum Ended {
     SessionGone(Outcome),
 }
 
-/// What the one who waits for a call wants.
-#[derive(Debug)]
-enum Wish {
-    /// The outcome.
-    Outcome,
-    /// That the server stops. The answer is waited for until then; `None` for as long as somebody listens.
-    Stop {
-        /// The end of waiting.
-        until: Option<Instant>,
-        _place: Option<OwnedSemaphorePermit>,
-    },
-}
-
 /// How a server is asked to stop.
 pub(super) enum Leave<'a> {
     /// By a notification on the session (2025-11-25, cancellation).
@@ -93,15 +81,6 @@ pub(super) enum Leave<'a> {
     },
     /// By closing the response (2026-07-28, Streamable HTTP, cancellation).
     Close,
-}
-
-/// What happens while a call runs.
-#[derive(Debug)]
-enum Change {
-    /// It is to be stopped.
-    Cancelled,
-    /// An answer is not waited for any more.
-    GivenUp,
 }
 
 impl Runner {
@@ -513,23 +492,4 @@ async fn refused(fate: Option<&Fate>) -> RpcError {
 
 fn unanswered(how: &str) -> Ended {
     Ended::Done(Outcome::Failed(Failure::outcome_unknown(how)))
-}
-
-impl Wish {
-    async fn changes(&self, sender: &mut ReplySender) -> Change {
-        match self {
-            Self::Outcome => {
-                sender.cancelled().await;
-                Change::Cancelled
-            }
-            Self::Stop { until: Some(until), .. } => {
-                tokio::time::sleep_until(*until).await;
-                Change::GivenUp
-            }
-            Self::Stop { until: None, .. } => {
-                sender.abandoned().await;
-                Change::GivenUp
-            }
-        }
-    }
 }
