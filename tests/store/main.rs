@@ -8,6 +8,7 @@ mod contract;
 mod crash;
 mod keys;
 mod kill;
+mod luggage;
 mod opening;
 mod outcomes;
 mod shelf;
