@@ -126,6 +126,7 @@ impl<'a> Batch<'a> {
             return Err(CommitError::Exists);
         }
         self.writes.put_task(&task, record)?;
+        self.writes.put_owned(&task);
         self.writes.put_questions(None, &task)?;
         self.counts.tasks += 1;
         self.created.push(task.id);
@@ -172,7 +173,7 @@ impl<'a> Batch<'a> {
             let Some(task) = self.current(&key.id)? else { continue };
             // A key that is no longer the task's own says nothing about it.
             if task.expires().is_some_and(|expires| expires <= self.now) {
-                self.writes.remove_task(&key.id);
+                self.writes.remove_task(&task);
                 self.counts.tasks = self.counts.tasks.saturating_sub(1);
                 self.purged.push(key.id);
                 purged.tasks += 1;

@@ -179,9 +179,9 @@ impl Committer {
         let mut counts = engine.meta(COUNTS)?.map(Counts::read).ok_or(EngineError::Key)?;
         let mut writes = Writes::default();
         for id in &self.doubtful {
-            if engine.task(id)?.is_some() {
+            if let Some(task) = engine.task(id)? {
                 engine.remove_questions(id, &mut writes)?;
-                writes.remove_task(id);
+                writes.remove_task(&task);
                 counts.tasks = counts.tasks.saturating_sub(1);
             }
         }

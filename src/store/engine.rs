@@ -9,6 +9,9 @@
 //! | `shelf` | a letter, a name | a small value that belongs to no task |
 //! | `active` | id | nothing: the task has not ended |
 //! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
+//! | `by_owner` | scheme and digest of the owner, id | nothing |
+
+mod owned;
 
 use std::fmt;
 use std::io;
@@ -36,6 +39,7 @@ pub(super) struct Engine {
     active: Tree,
     shelf: Tree,
     by_expiry: Tree,
+    by_owner: Tree,
 }
 
 /// Changes that are committed together.
@@ -48,6 +52,7 @@ pub(super) struct Writes {
     active: Batch,
     shelf: Batch,
     by_expiry: Batch,
+    by_owner: Batch,
     bytes: usize,
 }
 
@@ -105,6 +110,7 @@ impl Engine {
             active: db.open_tree("active")?,
             shelf: db.open_tree("shelf")?,
             by_expiry: db.open_tree("by_expiry")?,
+            by_owner: db.open_tree("by_owner")?,
             db,
         })
     }
@@ -112,10 +118,18 @@ impl Engine {
     /// Applies `writes`, all or none, and returns when they are durable.
     pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
         caught(|| {
-            let trees =
-                (&self.meta, &self.tasks, &self.results, &self.questions, &self.active, &self.shelf, &self.by_expiry);
+            let trees = (
+                &self.meta,
+                &self.tasks,
+                &self.results,
+                &self.questions,
+                &self.active,
+                &self.shelf,
+                &self.by_expiry,
+                &self.by_owner,
+            );
             trees
-                .transaction(|(meta, tasks, results, questions, active, shelf, by_expiry)| {
+                .transaction(|(meta, tasks, results, questions, active, shelf, by_expiry, by_owner)| {
                     meta.apply_batch(&writes.meta)?;
                     tasks.apply_batch(&writes.tasks)?;
                     results.apply_batch(&writes.results)?;
@@ -123,6 +137,7 @@ impl Engine {
                     active.apply_batch(&writes.active)?;
                     shelf.apply_batch(&writes.shelf)?;
                     by_expiry.apply_batch(&writes.by_expiry)?;
+                    by_owner.apply_batch(&writes.by_owner)?;
                     Ok::<(), ConflictableTransactionError<BadRecord>>(())
                 })
                 .map_err(|error| match error {
@@ -307,11 +322,12 @@ impl Writes {
     }
 
     /// Takes a task and its outcome out. The texts of open questions go before that.
-    pub(super) fn remove_task(&mut self, id: &TaskId) {
+    pub(super) fn remove_task(&mut self, task: &Task) {
         self.bytes += 1;
-        self.tasks.remove(id.as_bytes());
-        self.results.remove(id.as_bytes());
-        self.active.remove(id.as_bytes());
+        self.tasks.remove(task.id.as_bytes());
+        self.results.remove(task.id.as_bytes());
+        self.active.remove(task.id.as_bytes());
+        self.by_owner.remove(owned::key(task));
     }
 
     /// Takes a place in the order of expiry out.

@@ -7,6 +7,7 @@ mod durable_sync;
 mod contract;
 mod crash;
 mod kill;
+mod listing;
 mod opening;
 mod outcomes;
 mod shelf;
