@@ -13,6 +13,7 @@
 //! | 0 | [`telemetry`] | logs |
 //! | 1 | [`protocol`] | JSON-RPC, methods, capabilities, headers, SSE: the wire, no I/O |
 //! | 1 | [`config`] | the configuration, typed twice: as written, as run |
+//! | 2 | [`history`] | how long tools take, learned from their runs |
 //! | 2 | [`task`] | id, owner, state, record, expiry: the domain |
 //! | 3 | [`store`] | durable tasks in sled |
 //! | 3 | [`policy`] | what the config says of one tool |
@@ -29,6 +30,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod front;
+pub mod history;
 pub mod jobs;
 pub mod lists;
 pub mod policy;

@@ -17,6 +17,7 @@ const RANKS: &[(&str, u8)] = &[
     ("telemetry", 0),
     ("protocol", 1),
     ("config", 1),
+    ("history", 2),
     ("task", 2),
     ("store", 3),
     ("policy", 3),

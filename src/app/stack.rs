@@ -93,6 +93,7 @@ impl Stack {
 
     /// Gives the store back. To be called when the servers are closed.
     pub(super) async fn close(&self) {
+        self.runner.save_history().await;
         self.store.close().await;
         self.stores.stop();
     }

@@ -9,6 +9,7 @@ use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
 use super::promote::Seed;
+use super::remember::{end_of, end_of_failure};
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::run::{Permits, Run};
@@ -16,6 +17,7 @@ use super::running::Running;
 use super::seat::{Held, Seat, Wish};
 use super::{Linger, Way};
 use crate::clock::Timestamp;
+use crate::history::End;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
 use crate::task::State;
 
@@ -31,7 +33,7 @@ pub(super) struct Attendance {
     pub(super) ahead: Responses,
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
-    clock: RunClock,
+    pub(super) clock: RunClock,
     /// What was reported before the promotion is where the task is.
     progress: Option<(Progress, Timestamp)>,
     /// Gone when the run has ended and only its outcome is kept.
@@ -153,6 +155,7 @@ impl Attendance {
                 None
             }
             Next::Stopping => {
+                self.remember(End::Failed);
                 self.running = Running::Over;
                 seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
                 None
@@ -161,6 +164,9 @@ impl Attendance {
     }
 
     async fn event(&mut self, seat: Seat, event: Event) -> Option<Seat> {
+        if let Event::Done(outcome) = &event {
+            self.remember(end_of(outcome));
+        }
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
             (Event::Done(outcome), seat) => {
@@ -209,12 +215,14 @@ impl Attendance {
 
     /// Ends the run because it cannot go on; the server is told to stop.
     pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
+        self.remember(end_of_failure(&failure));
         self.running.stop();
         seat.end(Outcome::Failed(failure)).await;
     }
 
     /// Stops the run. A result that is already on its way may still win.
     async fn stop(&mut self, seat: Seat) {
+        self.remember(End::Cancelled);
         let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
         self.running.stop();
         let Seat::Task(_) = &seat else { return };

@@ -9,12 +9,14 @@ mod answer;
 mod asking;
 mod attend;
 mod board;
+mod cancel;
 mod clock;
 mod desk;
 mod gate;
 mod live;
 mod parked;
 mod promote;
+mod remember;
 mod request_state;
 mod responses;
 mod rounds;
@@ -22,6 +24,7 @@ mod run;
 mod running;
 mod seat;
 mod settler;
+mod timing;
 pub mod view;
 
 use std::convert::Infallible;
@@ -34,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::config::ToolPolicy;
+use crate::history::History;
 use crate::jobs::Jobs;
 use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, Retry};
 use crate::store::Store;
@@ -46,6 +50,7 @@ pub use responses::Responses;
 use board::Memory;
 use gate::{Gate, Gates};
 use parked::{ParkedRuns, Resume, Unheard};
+use remember::Saving;
 use request_state::{Claim, Subject};
 use run::Run;
 
@@ -58,6 +63,9 @@ struct Shared {
     store: Store,
     jobs: Jobs,
     live: LiveRuns,
+    /// How long tools take.
+    history: History,
+    saving: Saving,
     gates: Gates,
     /// Slots for all runs together.
     common: Arc<Gate>,
@@ -156,15 +164,29 @@ pub enum Linger {
 
 impl Runner {
     /// A runner that keeps tasks in `store` and runs in `jobs`. When `jobs` is stopped, open runs are
-    /// recorded as lost and end.
+    /// recorded as lost and end. Reads what the store remembers of the tools.
     pub fn new(store: Store, jobs: Jobs, bounds: Bounds) -> Self {
         let common = Gate::new(bounds.running);
-        let (live, gates) = (LiveRuns::default(), Gates::default());
+        let (history, saving) = (remember::history(&store), Saving::default());
+        let (live, gates) = (LiveRuns::learning_from(history.clone()), Gates::default());
         let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
         // Parked runs keep their slots: some must be left for calls that do not ask.
         let parked = ParkedRuns::new((bounds.running / 2).max(1));
         let memory = Memory::default();
-        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, memory, draining }))
+        Self(Arc::new(Shared {
+            store,
+            jobs,
+            live,
+            history,
+            saving,
+            gates,
+            common,
+            bounds,
+            waiting,
+            parked,
+            memory,
+            draining,
+        }))
     }
 
     /// Runs `call` on `inner` as `plan` says.

@@ -55,7 +55,7 @@ impl Run {
         };
         tracing::debug!(task = ?id, tool = self.plan.what.name(), "a call became a task");
         let settler = Settler::new(id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
-        let created = view::created(&committed, &live.phase(), shared.store.clock().now());
+        let created = view::created(&committed, &live, shared.store.clock().now());
         let delivery = held.hand_over(&created);
         Ok(Owned { settler, live, delivery })
     }

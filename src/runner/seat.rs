@@ -156,7 +156,10 @@ impl Seat {
     pub(super) async fn stopped(self) {
         match self {
             Self::Held(_) | Self::Parked(_) => {}
-            Self::Task(owned) => owned.settler.settle(Ending::Cancelled).await,
+            Self::Task(owned) => {
+                let ending = Ending::cancelled(owned.live.canceller());
+                owned.settler.settle(ending).await;
+            }
         }
     }
 }

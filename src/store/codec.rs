@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::protocol::{Failure, Json, QuestionKind, Reason, Retry};
-use crate::task::{Asked, Cause, Expiry, KeyDigest, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId};
+use crate::task::{
+    Asked, Canceller, Cause, Expiry, KeyDigest, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId,
+};
 
 /// sled moves larger values into files that it never syncs; no power cut was survived with them.
 pub(super) const MAX_RECORD: usize = 4096;
@@ -129,7 +131,8 @@ fn put_state(record: &mut Vec<u8>, state: &State) {
             put_text(record, &failure.message);
             put_retry(record, failure.retry);
         }
-        State::Cancelled => record.push(5),
+        State::Cancelled { by: Canceller::Owner } => record.push(5),
+        State::Cancelled { by: Canceller::Operator } => record.push(7),
         State::InputRequired { started, since, questions } => {
             record.push(6);
             put_number(record, started.as_millis());
@@ -362,12 +365,13 @@ impl Reader<'_> {
                 let message = self.text()?;
                 State::Failed { cause: Cause::Ours(Failure::new(reason, message, self.retry()?)) }
             }
-            5 => State::Cancelled,
+            5 => State::Cancelled { by: Canceller::Owner },
             6 => State::InputRequired {
                 started: self.timestamp()?,
                 since: self.timestamp()?,
                 questions: self.questions()?,
             },
+            7 => State::Cancelled { by: Canceller::Operator },
             _ => return Err(BadRecord::Malformed),
         })
     }

@@ -65,7 +65,7 @@ impl Status {
             State::InputRequired { .. } => Self::InputRequired,
             State::Completed { .. } => Self::Completed,
             State::Failed { .. } => Self::Failed,
-            State::Cancelled => Self::Cancelled,
+            State::Cancelled { .. } => Self::Cancelled,
         }
     }
 
