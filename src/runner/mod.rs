@@ -1,18 +1,19 @@
 //! Runs calls: raced against their threshold, made into tasks when they are slow, bounded, cancelled, settled.
 //!
-//! Every `tools/call` is driven by one job of its own (`run`). It waits for a slot (`gate`), runs, and
+//! Every `tools/call` is driven by one job of its own (`run`). It is let in and waits for a slot (`admission`), runs, and
 //! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end (`attend`).
 //! What the server asks is kept at a `desk` and goes, in the order of their eras, to the caller as it is, into the
 //! record of a task (`asking`, `answer`), or into results that the caller retries with answers (`rounds`).
 
+mod admission;
 mod answer;
 mod asking;
 mod attend;
 mod board;
+mod bounds;
 mod cancel;
 mod clock;
 mod desk;
-mod gate;
 mod live;
 mod parked;
 mod promote;
@@ -30,25 +31,24 @@ pub mod view;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use crate::config::ToolPolicy;
+use crate::config::{OwnerRules, ToolPolicy};
 use crate::history::History;
 use crate::jobs::Jobs;
 use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, Retry};
 use crate::store::Store;
 
-pub use gate::Place;
+pub use admission::Place;
 pub use live::{Live, LiveRuns, Phase};
 pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
 pub use responses::Responses;
 
+use admission::Admission;
 use board::Memory;
-use gate::{Gate, Gates};
 use parked::{ParkedRuns, Resume, Unheard};
 use remember::Saving;
 use request_state::{Claim, Subject};
@@ -66,11 +66,7 @@ struct Shared {
     /// How long tools take.
     history: History,
     saving: Saving,
-    gates: Gates,
-    /// Slots for all runs together.
-    common: Arc<Gate>,
-    bounds: Bounds,
-    waiting: AtomicUsize,
+    admission: Admission,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
     /// What is kept for answers that are still to come.
@@ -166,27 +162,18 @@ impl Runner {
     /// A runner that keeps tasks in `store` and runs in `jobs`. When `jobs` is stopped, open runs are
     /// recorded as lost and end. Reads what the store remembers of the tools.
     pub fn new(store: Store, jobs: Jobs, bounds: Bounds) -> Self {
-        let common = Gate::new(bounds.running);
+        Self::with_owners(store, jobs, bounds, OwnerRules::default())
+    }
+
+    /// The same, with limits for owners. What they have spent before is read from the store.
+    pub fn with_owners(store: Store, jobs: Jobs, bounds: Bounds, rules: OwnerRules) -> Self {
         let (history, saving) = (remember::history(&store), Saving::default());
-        let (live, gates) = (LiveRuns::learning_from(history.clone()), Gates::default());
-        let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
+        let (live, draining) = (LiveRuns::learning_from(history.clone()), CancellationToken::new());
+        let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
         // Parked runs keep their slots: some must be left for calls that do not ask.
         let parked = ParkedRuns::new((bounds.running / 2).max(1));
         let memory = Memory::default();
-        Self(Arc::new(Shared {
-            store,
-            jobs,
-            live,
-            history,
-            saving,
-            gates,
-            common,
-            bounds,
-            waiting,
-            parked,
-            memory,
-            draining,
-        }))
+        Self(Arc::new(Shared { store, jobs, live, history, saving, admission, parked, memory, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -283,25 +270,6 @@ impl Way {
             }
             Questions::PassOn | Questions::Promote | Questions::Refuse => false,
         }
-    }
-}
-
-impl Shared {
-    /// A place among those who wait, given back when it is dropped; `None` if there are too many.
-    fn may_wait(self: &Arc<Self>) -> Option<Waiting> {
-        let taken = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(Arc::clone(self));
-        (taken < self.bounds.waiting).then_some(waiting)
-    }
-}
-
-/// A place among those who wait for a slot.
-#[derive(Debug)]
-struct Waiting(Arc<Shared>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

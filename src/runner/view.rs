@@ -27,6 +27,8 @@ struct Seen<'a> {
     /// How far its run is, if that goes on here.
     phase: Option<Phase>,
     timing: Timing,
+    /// What it costs so far, if it costs anything.
+    cost: Option<serde_json::Value>,
 }
 
 /// The `CreateTaskResult` of a task.
@@ -87,7 +89,8 @@ pub fn acknowledged() -> Rope {
 impl<'a> Seen<'a> {
     fn of(task: &'a Task, live: Option<&Live>, now: Timestamp) -> Self {
         let expected = live.and_then(|live| live.expected(task));
-        Self { task, phase: live.map(Live::phase), timing: Timing::of(task, expected, now) }
+        let cost = (!task.charge.is_free()).then(|| serde_json::from_str(&task.cost(now).to_string()).ok()).flatten();
+        Self { task, phase: live.map(Live::phase), timing: Timing::of(task, expected, now), cost }
     }
 }
 
@@ -153,8 +156,8 @@ impl Seen<'_> {
         }
     }
 
-    /// `_meta` with the vendor's members: why it failed and whether to try again, or the numbers of its progress and
-    /// of its time.
+    /// `_meta` with the vendor's members: why it failed and whether to try again, the numbers of its progress and of its
+    /// time, what it costs.
     fn facts(&self) -> Option<Json> {
         let mut meta = serde_json::Map::new();
         match (&self.task.state, &self.phase) {
@@ -179,6 +182,9 @@ impl Seen<'_> {
                 }
                 self.timing.facts(&mut meta);
             }
+        }
+        if let Some(cost) = &self.cost {
+            meta.insert("dev.raincheck/cost".to_owned(), cost.clone());
         }
         (!meta.is_empty()).then(|| Json::from_value(&meta.into()))
     }
