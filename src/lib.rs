@@ -22,9 +22,11 @@
 //! | 5 | [`upstream`] | stdio and HTTP clients of the servers behind |
 //! | 5 | [`lists`] | lists from the last good answer while a server is busy or down |
 //! | 6 | [`front`] | the HTTP server for the clients in front |
+//! | 6 | [`admin`] | the operators' side: health, metrics, an API and a page |
 //! | 7 | [`app`] | composition root |
 //! | 8 | [`cli`] | operator commands |
 
+pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod clock;

@@ -26,6 +26,7 @@ const RANKS: &[(&str, u8)] = &[
     ("upstream", 5),
     ("lists", 5),
     ("front", 6),
+    ("admin", 6),
     ("app", 7),
     ("cli", 8),
     ("lib", 9),

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Timestamp, millis};
 use crate::shared_map::SharedMap;
 
 pub use meters::{BOUNDS, End, Meter, Meters};
@@ -72,6 +74,28 @@ pub struct ToolHistory {
     pub timeouts: u32,
     /// When it was last run.
     pub used: Timestamp,
+}
+
+/// What is known of one tool, in numbers. Times in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Measured {
+    /// The name of the server in the config.
+    pub server: String,
+    /// The name of the tool.
+    pub tool: String,
+    /// How many runs this was learned from.
+    pub samples: u32,
+    /// Half of them took no longer.
+    pub p50_ms: u64,
+    /// 95 of 100 took no longer.
+    pub p95_ms: u64,
+    /// 99 of 100 took no longer.
+    pub p99_ms: u64,
+    /// The longest.
+    pub max_ms: u64,
+    /// Runs that took too long and were stopped; they are not among the others.
+    pub timeouts: u32,
 }
 
 /// What is to be kept of one tool: its name, and the bytes, or that there are none any more.
@@ -164,6 +188,11 @@ impl History {
         all
     }
 
+    /// The same in numbers.
+    pub fn measured(&self) -> Vec<Measured> {
+        self.all().into_iter().map(ToolHistory::measured).collect()
+    }
+
     /// How runs ended since the start of the process.
     pub fn meters(&self) -> &Meters {
         &self.0.meters
@@ -203,6 +232,15 @@ impl History {
             self.0.forgotten.insert(name.to_owned(), ());
         }
         self.0.changed.store(true, Ordering::Release);
+    }
+}
+
+impl ToolHistory {
+    fn measured(self) -> Measured {
+        let Self { server, tool, sketch, timeouts, .. } = self;
+        let [p50_ms, p95_ms, p99_ms] = [50, 95, 99].map(|percent| millis(sketch.quantile(percent)));
+        let (samples, max_ms) = (sketch.samples(), millis(sketch.longest()));
+        Measured { server, tool, samples, p50_ms, p95_ms, p99_ms, max_ms, timeouts }
     }
 }
 

@@ -229,6 +229,16 @@ impl Runner {
         }
     }
 
+    /// Whether nothing more is started.
+    pub fn is_draining(&self) -> bool {
+        self.0.draining.is_cancelled() || self.0.jobs.is_stopping()
+    }
+
+    /// How many calls wait for a slot.
+    pub fn waiting(&self) -> usize {
+        self.0.admission.waiting()
+    }
+
     /// The tasks whose runs go on here.
     pub fn live(&self) -> &LiveRuns {
         &self.0.live

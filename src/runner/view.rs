@@ -99,6 +99,11 @@ pub fn status_message(task: &Task, live: Option<&Live>, now: Timestamp) -> Optio
     Seen::of(task, live, now).message()
 }
 
+/// The vendor's members of `_meta` of a task.
+pub fn facts(task: &Task, live: Option<&Live>, now: Timestamp) -> Option<Json> {
+    Seen::of(task, live, now).facts()
+}
+
 fn write(writer: &mut ObjectWriter, seen: &Seen<'_>) {
     let task = seen.task;
     writer.string("taskId", task.id.as_str()).string("status", task.state.status());

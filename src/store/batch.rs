@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
@@ -222,6 +223,7 @@ impl<'a> Batch<'a> {
         match written {
             Ok(()) => {
                 let counts = self.counts;
+                counts.show(self.shared);
                 self.publish();
                 Ok(counts)
             }
@@ -298,6 +300,12 @@ impl Pending {
 }
 
 impl Counts {
+    /// Lets others see them.
+    pub(super) fn show(self, shared: &Shared) {
+        shared.counts.commits.store(self.commits, Ordering::Relaxed);
+        shared.counts.tasks.store(self.tasks, Ordering::Relaxed);
+    }
+
     pub(super) fn bytes(self) -> [u8; 16] {
         let both = u128::from(self.commits) << 64 | u128::from(self.tasks);
         both.to_be_bytes()

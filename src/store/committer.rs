@@ -191,6 +191,7 @@ impl Committer {
         engine.commit(&writes)?;
         self.doubtful.clear();
         self.counts = counts;
+        counts.show(&self.shared);
         let active = engine.active()?;
         let mut ended = Vec::new();
         self.shared.hot.for_each(|id, _| ended.push(*id));

@@ -17,7 +17,7 @@ use super::files::OutcomeFiles;
 use super::large::LargeOutcomes;
 use super::op::Op;
 use super::open_error::{Damage, OpenCause};
-use super::shared::{Hot, Shared, Slot};
+use super::shared::{CommittedCounts, Hot, Shared, Slot};
 use super::space::Space;
 use crate::clock::SharedClock;
 use crate::config::{Durability, StoreConfig};
@@ -99,9 +99,11 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         key: found.key,
         clock,
         max_tasks: config.max_tasks,
+        counts: CommittedCounts::default(),
         sooner: Notify::new(),
         next_sweep: AtomicU64::new(u64::MAX),
     });
+    found.counts.show(&shared);
     let (ops, inbox) = mpsc::channel(WAITING);
     let committer = Committer {
         shared: Arc::clone(&shared),

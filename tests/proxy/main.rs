@@ -36,6 +36,7 @@
 //! | 82 | `flat::*`; `front/replies.rs`: `a_client_that_does_not_read_…` |
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
+mod admin;
 mod asking;
 mod bytes;
 mod client;

@@ -10,6 +10,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wire;
 
 pub(super) use endpoint::{Answered, Ask, Endpoint, add_header, explain};
 pub(super) use error::ClientError;
@@ -18,3 +19,4 @@ pub(super) use handles::{Handle, Handles};
 pub(super) use person::Person;
 pub(super) use show::{Display, failure, result};
 pub(super) use view::{Asked, Status, TaskView, questions};
+pub(super) use wire::Wire;
