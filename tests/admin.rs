@@ -1,5 +1,5 @@
 //! The operators' side, over sockets.
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
 mod support;
 

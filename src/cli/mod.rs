@@ -10,6 +10,7 @@ mod look;
 mod operator;
 mod serve;
 mod signals;
+mod sources;
 mod stdio;
 mod task;
 mod terminal;
@@ -58,7 +59,7 @@ enum Command {
     Check(serve::Check),
     /// Call a tool of an MCP server, wait for its task, print the result
     Call(call::Call),
-    /// List, read or cancel tasks whose handles `call` has kept
+    /// List, read, answer, cancel or forget tasks whose handles `call` has kept
     Task(task::Task),
     /// List, show or cancel any task of a running proxy, for operators
     Admin(admin::Admin),

@@ -116,6 +116,7 @@ mod handle;
 mod http;
 mod layer;
 mod listen;
+mod refused;
 mod service;
 
 pub use http::{HttpAdapter, HttpLimits};

@@ -10,7 +10,7 @@ use tower::ServiceExt;
 use tower_service::Service;
 
 use super::layer::StrangeStates;
-use super::{advert, handle, listen};
+use super::{advert, handle, listen, refused};
 use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
 use crate::protocol::error::code;
@@ -128,7 +128,8 @@ where
         };
         let policy = self.policies.of(tool);
         let Some(way) = way(policy, &call.caller) else {
-            return Reply::ready(Outcome::Error(RpcError::tasks_not_declared()));
+            let error = refused::needs_tasks(tool, self.policies.pattern_of(tool), &call.caller);
+            return Reply::ready(Outcome::Error(error));
         };
         if call.caller.session == ClientSession::Stateless {
             match self.state(&call) {

@@ -122,7 +122,11 @@ impl Endpoint {
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
         self.wire.send(request).await.map_err(|error: SendError| {
-            if error.is_connect() { ClientError::Unreachable(error.into()) } else { ClientError::Broken(error.into()) }
+            if error.is_connect() {
+                ClientError::Unreachable { at: self.public_url(), source: error.into() }
+            } else {
+                ClientError::Broken(error.into())
+            }
         })
     }
 }
