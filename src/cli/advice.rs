@@ -56,7 +56,7 @@ pub(super) fn text(tools: &[Measured]) -> String {
         let shown = |millis| about(Duration::from_millis(millis));
         let name = super::terminal::one_line(&tool.tool, 80);
         let Some(advice) = of(tool) else {
-            let _ = writeln!(text, "# {name}: {} runs are too few for advice ({LEAST} at least)\n", tool.samples);
+            let _ = writeln!(text, "# {name}: too few runs for advice, {} of {LEAST}\n", tool.samples);
             continue;
         };
         let _ = writeln!(
@@ -147,7 +147,7 @@ mod tests {
     fn the_text_is_a_configuration() {
         let text = text(&[measured([41_000, 125_000, 190_000, 240_000], 812, 3), measured([1; 4], 3, 0)]);
         assert!(text.contains("812 runs, p50 41s, p95 2m 5s, p99 3m 10s, longest 4m, 3 more stopped"), "{text}");
-        assert!(text.contains("3 runs are too few for advice (20 at least)"), "{text}");
+        assert!(text.contains("too few runs for advice, 3 of 20"), "{text}");
         let whole = format!("{text}[[server]]\nname = \"s\"\nurl = \"http://127.0.0.1:1/mcp\"\n");
         let config = crate::config::parse(&whole, &crate::config::Environment::of([])).unwrap();
         assert_eq!((config.tools.len(), config.tools[0].policy.timeout), (1, Duration::from_mins(20)));
