@@ -14,7 +14,7 @@ use super::request_state::Subject;
 use super::responses::Responses;
 use super::run::{Permits, Run};
 use super::running::Running;
-use super::seat::{Held, Seat, Wish};
+use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::{Linger, Way};
 use crate::clock::Timestamp;
@@ -185,7 +185,8 @@ impl Attendance {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
-                (Wish::Promote, Seat::Held(held)) => Some(Box::pin(self.promote(held)).await),
+                (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held)).await,
+                (Wish::GoOn, seat) => Some(seat.without_caller()),
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
                     None
@@ -228,12 +229,14 @@ impl Attendance {
             self.remember(end_of(outcome));
         }
         match (event, seat) {
-            (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
+            (Event::Done(outcome), Seat::Parked(parked)) => {
+                Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
+            }
             (Event::Done(outcome), seat) => {
                 self.end(seat, outcome).await;
                 None
             }
-            (Event::Ask(ask), seat) => Some(Box::pin(self.ask(seat, ask)).await),
+            (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,
             (
                 event @ (Event::Progress(_)
                 | Event::Log(_)
@@ -252,10 +255,13 @@ impl Attendance {
         }
     }
 
-    /// Makes a task of the call, with all questions that are open.
-    pub(super) async fn promote(&mut self, held: Held) -> Seat {
+    /// Makes a task of the call, with all questions that are open; `None` if the run is over.
+    pub(super) async fn promote(&mut self, held: Held) -> Option<Seat> {
         // The server must not have to wait for the store.
         self.running.send_to_background();
+        if let Standing::Recorded(_) = &held.standing {
+            return Some(self.hand_out(held).await);
+        }
         let now = self.run.shared.store.clock().now();
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
@@ -285,7 +291,9 @@ impl Attendance {
         self.remember(End::Cancelled);
         let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
         self.running.stop();
-        let Seat::Task(_) = &seat else { return };
+        if !seat.is_recorded() {
+            return;
+        }
         if asks {
             // Its questions are refused after this: what the tool makes of that is no result of its work.
             return seat.stopped().await;

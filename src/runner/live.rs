@@ -6,6 +6,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::admission::Place;
 use super::board::Board;
+use super::joining::Party;
 use crate::clock::Timestamp;
 use crate::history::{Expected, History};
 use crate::protocol::Progress;
@@ -29,6 +30,8 @@ pub struct Live {
     phase: Mutex<Phase>,
     /// Its open questions.
     board: Arc<Board>,
+    /// Those who have joined the call.
+    party: Party,
 }
 
 /// How far a live task is.
@@ -53,7 +56,7 @@ impl LiveRuns {
     pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
         let (cancel, canceller) = (CancellationToken::new(), OnceLock::new());
         let (phase, history) = (Mutex::new(phase), self.history.clone());
-        let live = Arc::new(Live { cancel, canceller, history, phase, board });
+        let live = Arc::new(Live { cancel, canceller, history, phase, board, party: Party::default() });
         self.runs.insert(id, Arc::clone(&live));
         live
     }
@@ -115,6 +118,11 @@ impl Live {
     /// Its open questions.
     pub(super) fn board(&self) -> &Arc<Board> {
         &self.board
+    }
+
+    /// Those who have joined the call.
+    pub(super) fn party(&self) -> &Party {
+        &self.party
     }
 
     /// How far it is.

@@ -2,6 +2,7 @@
 //!
 //! A handle is made from a committed task and nothing else.
 
+use super::joining::JOINED;
 use super::live::{Live, Phase};
 use super::timing::Timing;
 use crate::clock::{Timestamp, millis};
@@ -31,11 +32,27 @@ struct Seen<'a> {
     cost: Option<serde_json::Value>,
 }
 
+/// Whose call a task is of, for the one who is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Own,
+    /// An earlier one, which this one repeats.
+    Earlier,
+}
+
 /// The `CreateTaskResult` of a task.
 pub fn created(task: &Committed<Task>, live: &Live, now: Timestamp) -> Rope {
     let mut writer = ObjectWriter::new();
     writer.string("resultType", "task");
-    write(&mut writer, &Seen::of(task, Some(live), now));
+    write(&mut writer, &Seen::of(task, Some(live), now), Whose::Own);
+    writer.finish()
+}
+
+/// The `CreateTaskResult` of the task of an earlier call, for a call that repeats it.
+pub(super) fn joined(task: &Committed<Task>, live: Option<&Live>, now: Timestamp) -> Rope {
+    let mut writer = ObjectWriter::new();
+    writer.string("resultType", "task");
+    write(&mut writer, &Seen::of(task, live, now), Whose::Earlier);
     writer.finish()
 }
 
@@ -63,7 +80,7 @@ pub(super) fn input_requests<'a>(questions: impl IntoIterator<Item = &'a OpenQue
 }
 
 fn details(mut writer: ObjectWriter, seen: &Seen<'_>, outcome: Outcome) -> Rope {
-    write(&mut writer, seen);
+    write(&mut writer, seen, Whose::Own);
     if let State::InputRequired { questions, .. } = &seen.task.state {
         writer.rope("inputRequests", input_requests(questions));
     }
@@ -101,22 +118,38 @@ pub fn status_message(task: &Task, live: Option<&Live>, now: Timestamp) -> Optio
 
 /// The vendor's members of `_meta` of a task.
 pub fn facts(task: &Task, live: Option<&Live>, now: Timestamp) -> Option<Json> {
-    Seen::of(task, live, now).facts()
+    let facts = Seen::of(task, live, now).facts();
+    (!facts.is_empty()).then(|| Json::from_value(&facts.into()))
 }
 
-fn write(writer: &mut ObjectWriter, seen: &Seen<'_>) {
+fn write(writer: &mut ObjectWriter, seen: &Seen<'_>, whose: Whose) {
     let task = seen.task;
     writer.string("taskId", task.id.as_str()).string("status", task.state.status());
-    if let Some(message) = seen.message() {
+    let message = match whose {
+        Whose::Own => seen.message(),
+        Whose::Earlier => Some(repeats(task, seen.message().as_deref())),
+    };
+    if let Some(message) = message {
         writer.string("statusMessage", &message);
     }
     writer.string("createdAt", &task.created.to_string());
     writer.string("lastUpdatedAt", &seen.updated().to_string());
     writer.number_or_null("ttlMs", task.ttl().map(millis));
     writer.number_or_null("pollIntervalMs", Some(millis(seen.timing.poll_interval())));
-    if let Some(facts) = seen.facts() {
-        writer.raw("_meta", &facts);
+    let mut facts = seen.facts();
+    if whose == Whose::Earlier {
+        facts.insert(JOINED.to_owned(), true.into());
     }
+    if !facts.is_empty() {
+        writer.raw("_meta", &Json::from_value(&facts.into()));
+    }
+}
+
+/// Says that nothing new was started.
+fn repeats(task: &Task, message: Option<&str>) -> String {
+    let how = if task.state.is_terminal() { "has ended" } else { "goes on" };
+    let message = message.map_or_else(String::new, |message| format!("; {message}"));
+    format!("this repeats an earlier call, which {how}{message}")
 }
 
 impl Seen<'_> {
@@ -163,7 +196,7 @@ impl Seen<'_> {
 
     /// `_meta` with the vendor's members: why it failed and whether to try again, the numbers of its progress and of its
     /// time, what it costs.
-    fn facts(&self) -> Option<Json> {
+    fn facts(&self) -> serde_json::Map<String, serde_json::Value> {
         let mut meta = serde_json::Map::new();
         match (&self.task.state, &self.phase) {
             (State::Failed { cause: Cause::Ours(failure) }, _) => failure_facts(&mut meta, failure),
@@ -191,7 +224,7 @@ impl Seen<'_> {
         if let Some(cost) = &self.cost {
             meta.insert("dev.raincheck/cost".to_owned(), cost.clone());
         }
-        (!meta.is_empty()).then(|| Json::from_value(&meta.into()))
+        meta
     }
 }
 

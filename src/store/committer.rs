@@ -180,6 +180,11 @@ impl Committer {
         let mut writes = Writes::default();
         for id in &self.doubtful {
             if let Some(task) = engine.task(id)? {
+                if let Some(key) = task.key
+                    && engine.keyed(&key)?.is_some_and(|keyed| keyed.id == *id)
+                {
+                    writes.remove_key(&key);
+                }
                 engine.remove_questions(id, &mut writes)?;
                 writes.remove_task(&task);
                 counts.tasks = counts.tasks.saturating_sub(1);

@@ -22,6 +22,7 @@ mod engine;
 mod error;
 mod figures;
 mod files;
+mod keys;
 mod large;
 mod listing;
 mod op;
@@ -44,6 +45,7 @@ pub use directory::{Holder, holder, remove_unused};
 pub use durability::count_durable_flush;
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
 pub use figures::Figures;
+pub use keys::{Claim, Claimed};
 pub use listing::{Filter, Page, Status};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
 pub use outcome::Ending;
@@ -127,11 +129,16 @@ impl Store {
     pub async fn create(&self, task: Task) -> Result<Committed<Task>, CommitError> {
         let record = codec::encode(&task);
         let (answer, answered) = oneshot::channel();
-        self.inner.ops.try_send(Op::Create { task, record, answer }).map_err(|error| match error {
+        self.offer(Op::Create { task, record, answer })?;
+        answered.await.unwrap_or_else(|_| Err(sweep::lost_answer()))
+    }
+
+    /// Asks the committer for something, unless too many writes wait.
+    fn offer(&self, op: Op) -> Result<(), CommitError> {
+        self.inner.ops.try_send(op).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => CommitError::Busy,
             mpsc::error::TrySendError::Closed(_) => CommitError::Closed,
-        })?;
-        answered.await.unwrap_or_else(|_| Err(sweep::lost_answer()))
+        })
     }
 
     /// `Queued -> Running`. Waits while too many writes wait. If the returned future is dropped, the change may
