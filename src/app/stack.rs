@@ -66,6 +66,11 @@ impl Stack {
         ListsLayer::for_server(server, &self.lists).layer(tasks)
     }
 
+    /// What runs on the store.
+    pub(super) fn runner(&self) -> &Runner {
+        &self.runner
+    }
+
     /// Ends the tasks that the last process left open and that belong to no server.
     pub(super) fn abandon_rest(&self) {
         self.runner.abandon(self.take_left(|_| true));
@@ -101,6 +106,7 @@ impl Stack {
 
     /// Gives the store back. To be called when the servers are closed.
     pub(super) async fn close(&self) {
+        self.runner.save_history().await;
         self.store.close().await;
         self.stores.stop();
     }

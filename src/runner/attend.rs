@@ -10,6 +10,7 @@ use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
 use super::promote::Seed;
 use super::recover::{Anchoring, Lost, is_lost};
+use super::remember::{end_of, end_of_failure};
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::run::{Permits, Ready, Run};
@@ -18,6 +19,7 @@ use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::{Linger, Way};
 use crate::clock::Timestamp;
+use crate::history::End;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
 use crate::task::{Asked, State};
 
@@ -33,7 +35,7 @@ pub(super) struct Attendance {
     pub(super) ahead: Responses,
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
-    clock: RunClock,
+    pub(super) clock: RunClock,
     /// What an earlier run of the same call has asked.
     pub(super) asked_before: Asked,
     /// Where the run is, once the server has told.
@@ -255,6 +257,7 @@ impl Attendance {
                 None
             }
             Next::Stopping => {
+                self.remember(End::Failed);
                 self.running = Running::Over;
                 seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
                 None
@@ -270,6 +273,9 @@ impl Attendance {
             Event::Done(outcome) => Event::Done(self.run.plan.fitting(outcome)),
             event => event,
         };
+        if let Event::Done(outcome) = &event {
+            self.remember(end_of(outcome));
+        }
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => {
                 Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
@@ -367,12 +373,14 @@ impl Attendance {
 
     /// Ends the run because it cannot go on; the server is told to stop.
     pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
+        self.remember(end_of_failure(&failure));
         self.running.stop();
         self.end(seat, Outcome::Failed(failure)).await;
     }
 
     /// Stops the run. A result that is already on its way may still win.
     async fn stop(&mut self, seat: Seat) {
+        self.remember(End::Cancelled);
         let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
         self.running.stop();
         if !seat.is_recorded() {

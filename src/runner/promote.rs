@@ -49,7 +49,7 @@ impl Run {
     pub(super) async fn make_task(&self, held: Held, seed: Seed) -> Result<Owned, NotMade> {
         let (held, recorded, task) = self.commit(held, seed).await?;
         tracing::debug!(task = ?task.id, tool = self.plan.what.name(), "a call became a task");
-        let created = view::created(&task, &recorded.live.phase(), self.shared.store.clock().now());
+        let created = view::created(&task, &recorded.live, self.shared.store.clock().now());
         Ok(recorded.handed_over(held, &created))
     }
 
@@ -89,7 +89,7 @@ impl Attendance {
             return Seat::Held(Held { standing, promote_at: Some(again), ..held });
         };
         tracing::debug!(task = ?id, tool = self.run.plan.what.name(), "a call became a task");
-        let created = view::created(&task, &recorded.live.phase(), store.clock().now());
+        let created = view::created(&task, &recorded.live, store.clock().now());
         Seat::Task(recorded.handed_over(held, &created))
     }
 }

@@ -170,7 +170,7 @@ impl Run {
         let principal = store.owner(&self.principal);
         let outcome = match store.get(&principal, &owned.settler.id()).await {
             Ok(Some(task)) => {
-                let created = view::created(&task, &owned.live.phase(), store.clock().now());
+                let created = view::created(&task, &owned.live, store.clock().now());
                 // Whether it arrives does not matter: the first copy decides that.
                 drop(Held::alone(sender, None).hand_over(&created));
                 return;

@@ -187,7 +187,7 @@ impl Committer {
                 }
                 engine.remove_questions(id, &mut writes)?;
                 writes.remove_luggage(id, (true, true));
-                writes.remove_task(id);
+                writes.remove_task(&task);
                 counts.tasks = counts.tasks.saturating_sub(1);
             }
         }
@@ -197,6 +197,7 @@ impl Committer {
         engine.commit(&writes)?;
         self.doubtful.clear();
         self.counts = counts;
+        counts.show(&self.shared);
         let active = engine.active()?;
         let mut ended = Vec::new();
         self.shared.hot.for_each(|id, _| ended.push(*id));

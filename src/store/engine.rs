@@ -12,6 +12,9 @@
 //! | `active` | id | nothing: the task has not ended |
 //! | `by_key` | digest of a call's key | digest of its arguments, id |
 //! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
+//! | `by_owner` | scheme and digest of the owner, id | nothing |
+
+mod owned;
 
 use std::fmt;
 use std::io;
@@ -43,6 +46,7 @@ pub(super) struct Engine {
     pub(super) dispatch: Tree,
     pub(super) anchors: Tree,
     by_expiry: Tree,
+    by_owner: Tree,
 }
 
 /// Changes that are committed together.
@@ -58,6 +62,7 @@ pub(super) struct Writes {
     pub(super) dispatch: Batch,
     pub(super) anchors: Batch,
     by_expiry: Batch,
+    by_owner: Batch,
     pub(super) bytes: usize,
 }
 
@@ -118,6 +123,7 @@ impl Engine {
             dispatch: db.open_tree("dispatch")?,
             anchors: db.open_tree("anchors")?,
             by_expiry: db.open_tree("by_expiry")?,
+            by_owner: db.open_tree("by_owner")?,
             db,
         })
     }
@@ -137,10 +143,23 @@ impl Engine {
                 &self.dispatch,
                 &self.anchors,
                 &self.by_expiry,
+                &self.by_owner,
             );
             trees
                 .transaction(
-                    |(meta, tasks, results, questions, active, shelf, by_key, dispatch, anchors, by_expiry)| {
+                    |(
+                        meta,
+                        tasks,
+                        results,
+                        questions,
+                        active,
+                        shelf,
+                        by_key,
+                        dispatch,
+                        anchors,
+                        by_expiry,
+                        by_owner,
+                    )| {
                         meta.apply_batch(&writes.meta)?;
                         tasks.apply_batch(&writes.tasks)?;
                         results.apply_batch(&writes.results)?;
@@ -151,6 +170,7 @@ impl Engine {
                         dispatch.apply_batch(&writes.dispatch)?;
                         anchors.apply_batch(&writes.anchors)?;
                         by_expiry.apply_batch(&writes.by_expiry)?;
+                        by_owner.apply_batch(&writes.by_owner)?;
                         Ok::<(), ConflictableTransactionError<BadRecord>>(())
                     },
                 )
@@ -364,11 +384,12 @@ impl Writes {
     }
 
     /// Takes a task and its outcome out. The texts of open questions go before that.
-    pub(super) fn remove_task(&mut self, id: &TaskId) {
+    pub(super) fn remove_task(&mut self, task: &Task) {
         self.bytes += 1;
-        self.tasks.remove(id.as_bytes());
-        self.results.remove(id.as_bytes());
-        self.active.remove(id.as_bytes());
+        self.tasks.remove(task.id.as_bytes());
+        self.results.remove(task.id.as_bytes());
+        self.active.remove(task.id.as_bytes());
+        self.by_owner.remove(owned::key(task));
     }
 
     /// Takes a place in the order of expiry out.

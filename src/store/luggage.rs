@@ -240,7 +240,7 @@ impl Beside {
                 let may_run_again = |kept: &Kept| kept.again && task.reruns < MOST_RERUNS;
                 Self { dispatch: self.dispatch.filter(may_run_again), ..self }
             }
-            State::Completed { .. } | State::Failed { .. } | State::Cancelled => Self::default(),
+            State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => Self::default(),
         }
     }
 

@@ -80,6 +80,9 @@ impl fmt::Debug for OwnerKey {
 }
 
 impl Owner {
+    /// The rule that makes digests now.
+    pub const SCHEME: u8 = HMAC_OF_PRINCIPAL;
+
     /// The owner as somebody who calls, where nothing else is known of it.
     pub const fn principal(&self) -> Principal {
         Principal::Recorded { scheme: self.scheme, digest: self.digest }

@@ -8,6 +8,7 @@ mod contract;
 mod crash;
 mod keys;
 mod kill;
+mod listing;
 mod luggage;
 mod opening;
 mod outcomes;

@@ -93,8 +93,8 @@ impl Waiter {
     }
 
     fn handle(&self, task: &Committed<Task>) -> Outcome {
-        let phase = self.shared.live.get(&self.id).map(|live| live.phase());
-        let created = view::joined(task, phase.as_ref(), self.shared.store.clock().now());
+        let live = self.shared.live.get(&self.id);
+        let created = view::joined(task, live.as_deref(), self.shared.store.clock().now());
         // Whether it arrives does not matter: it can be had again.
         let (delivery, _) = Delivery::new();
         Outcome::Task(Handle { created, delivery })

@@ -63,6 +63,6 @@ fn ran(task: &Task, now: crate::clock::Timestamp) -> Duration {
     match &task.state {
         State::Running { started } => now.since(*started),
         State::InputRequired { started, since, .. } => since.since(*started),
-        State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled => Duration::ZERO,
+        State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => Duration::ZERO,
     }
 }

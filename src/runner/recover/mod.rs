@@ -111,7 +111,7 @@ impl Runner {
                 Ok(None) | Err(_) if has_call && may_run_again(task, plan) => Fate::Again,
                 Ok(None) | Err(_) => Fate::End(Failure::outcome_unknown("Raincheck was restarted during the run")),
             },
-            State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled => {
+            State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => {
                 Fate::End(Failure::outcome_unknown("Raincheck was restarted before the run was begun again"))
             }
         }
