@@ -43,6 +43,8 @@ struct State {
     cancelled: bool,
     /// The call goes on without a reader, for another process.
     left_running: bool,
+    /// The reader did not just leave.
+    called_off: bool,
 }
 
 /// To `Sent` or `Lost`, once, and to `Taken`.
@@ -79,6 +81,7 @@ pub(super) fn line() -> (ReplySender, Events) {
         reader: Reader::Here(None),
         cancelled: false,
         left_running: false,
+        called_off: false,
     };
     let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
     (ReplySender(Arc::clone(&line)), Events(line))
@@ -109,7 +112,9 @@ impl Events {
 
     /// Asks the server to stop.
     pub(super) fn cancel(&self) {
-        self.0.state().cancelled = true;
+        let mut state = self.0.state();
+        (state.cancelled, state.called_off) = (true, true);
+        drop(state);
         self.0.wish.notify_waiters();
     }
 
@@ -248,6 +253,11 @@ impl ReplySender {
     /// Whether the call is not to be stopped although nobody reads any more: another process will resume it.
     pub fn is_left_running(&self) -> bool {
         self.0.state().left_running
+    }
+
+    /// Whether the reader has cancelled the call, and did not just leave.
+    pub fn is_called_off(&self) -> bool {
+        self.0.state().called_off
     }
 
     /// What is behind [`ReplySender::cancelled`], to be watched apart from this sender.

@@ -14,7 +14,7 @@ use super::request_state::Subject;
 use super::responses::Responses;
 use super::run::{Permits, Ready, Run};
 use super::running::Running;
-use super::seat::{Held, Seat, Wish};
+use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::{Linger, Way};
 use crate::clock::Timestamp;
@@ -184,6 +184,7 @@ impl Attendance {
         };
         let task = match &*seat {
             Seat::Task(owned) => Some(owned.settler.id()),
+            Seat::Held(Held { standing: Standing::Recorded(recorded), .. }) => Some(recorded.settler.id()),
             Seat::Held(_) | Seat::Parked(_) => None,
         };
         let anchoring = async {
@@ -226,7 +227,8 @@ impl Attendance {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
-                (Wish::Promote, Seat::Held(held)) => Some(Box::pin(self.promote(held)).await),
+                (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held)).await,
+                (Wish::GoOn, seat) => Some(seat.without_caller()),
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
                     None
@@ -270,7 +272,9 @@ impl Attendance {
             event => event,
         };
         match (event, seat) {
-            (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
+            (Event::Done(outcome), Seat::Parked(parked)) => {
+                Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
+            }
             (Event::Done(outcome), seat) if self.is_lost(&seat, &outcome) => {
                 self.lost = Some(seat);
                 None
@@ -283,7 +287,7 @@ impl Attendance {
                 self.anchoring.get_or_insert_default().take(anchor, &self.way.abilities);
                 Some(seat)
             }
-            (Event::Ask(ask), seat) => Some(Box::pin(self.ask(seat, ask)).await),
+            (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,
             (
                 event @ (Event::Progress(_)
                 | Event::Log(_)
@@ -302,10 +306,13 @@ impl Attendance {
         }
     }
 
-    /// Makes a task of the call, with all questions that are open.
-    pub(super) async fn promote(&mut self, held: Held) -> Seat {
+    /// Makes a task of the call, with all questions that are open; `None` if the run is over.
+    pub(super) async fn promote(&mut self, held: Held) -> Option<Seat> {
         // The server must not have to wait for the store.
         self.running.send_to_background();
+        if let Standing::Recorded(_) = &held.standing {
+            return Some(self.hand_out(held).await);
+        }
         let now = self.run.shared.store.clock().now();
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
@@ -322,11 +329,11 @@ impl Attendance {
                 seed.state = State::InputRequired { started, since: now, questions };
             }
         }
-        let seat = self.run.promote(held, seed).await;
+        let seat = self.run.promote(held, seed).await?;
         if let (Seat::Task(_), Some(anchoring)) = (&seat, &mut self.anchoring) {
             anchoring.is_written();
         }
-        seat
+        Some(seat)
     }
 
     /// Whether the run was lost, and is to be begun again.
@@ -334,7 +341,8 @@ impl Attendance {
         let ends = self.run.shared.draining.is_cancelled() || self.run.shared.jobs.is_stopping();
         // A caller who has answered questions would be asked them again, out of turn.
         let may_begin = match seat {
-            Seat::Held(_) => self.desk.is_none(),
+            // Nor is one begun again that others may join: they could not tell which run it was.
+            Seat::Held(held) => self.desk.is_none() && matches!(held.standing, Standing::Plain),
             Seat::Task(_) => true,
             Seat::Parked(_) => false,
         };
@@ -369,7 +377,9 @@ impl Attendance {
     async fn stop(&mut self, seat: Seat) {
         let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
         self.running.stop();
-        let Seat::Task(_) = &seat else { return };
+        if !seat.is_recorded() {
+            return;
+        }
         if asks {
             // Its questions are refused after this: what the tool makes of that is no result of its work.
             return seat.stopped().await;

@@ -9,13 +9,14 @@ use tower_service::Service;
 
 use super::admission::{Admitted, Entry, Fare, Ticket};
 use super::attend::Attendance;
+use super::joining::NotMade;
 use super::live::Phase;
 use super::promote::Seed;
 use super::recover::{Lost, Parcel};
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
-use super::seat::{Held, Owned, Seat, Wish};
+use super::seat::{Held, Owned, Seat, Standing, Wish};
 use super::{Plan, Promotion, Questions, Shared};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::task::{Asked, State};
@@ -48,8 +49,10 @@ pub(super) struct Ready {
 }
 
 impl Run {
-    pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal, parcel: Parcel) -> Self {
-        Self { shared, plan, principal, parcel, reruns: 0 }
+    /// The run of a call that has just come.
+    pub(super) fn of_call(shared: Arc<Shared>, plan: Plan, call: &Call) -> Self {
+        let parcel = Parcel::of(&plan, call, shared.store.clock().now());
+        Self { shared, plan, principal: call.caller.principal.clone(), parcel, reruns: 0 }
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
@@ -62,16 +65,24 @@ impl Run {
             Promotion::Never | Promotion::AtOnce => None,
             Promotion::After(after) => Some(call.arrived + after),
         };
+        self.drive_held(inner, call, Held::alone(sender, promote_at)).await;
+    }
+
+    /// Drives the call of a caller who is held.
+    pub(super) async fn drive_held<S>(self, inner: S, call: Call, held: Held)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
         let Admitted { entry, mut fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
             Ok(admitted) => admitted,
             Err(failure) => {
                 tracing::debug!(tool = self.plan.what.name(), reason = %failure.reason, "a call was refused");
-                return sender.done(Outcome::Failed(failure));
+                return held.done(Outcome::Failed(failure));
             }
         };
-        let seat = Seat::Held(Held::alone(sender, promote_at));
         let until = call.arrived + self.plan.policy.queue_timeout;
-        let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
+        let Some((seat, permits)) = self.wait(Seat::Held(held), entry, until).await else { return };
         let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
         self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked: Asked::default() }).await;
     }
@@ -142,8 +153,9 @@ impl Run {
                 permits = &mut ticket => return Some((seat, permits)),
                 wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await
+                        self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await?
                     }
+                    (Wish::GoOn, seat) => seat.without_caller(),
                     (Wish::Promote | Wish::Stop, seat) => {
                         seat.stopped().await;
                         return None;
@@ -161,10 +173,11 @@ impl Run {
     async fn make_at_once(&self, held: Held, seed: Seed) -> Option<Seat> {
         match self.make_task(held, seed).await {
             Ok(task) => Some(Seat::Task(task)),
-            Err((held, error)) => {
+            Err(NotMade::NotNow(held, error)) => {
                 held.done(Outcome::Failed(error.to_failure()));
                 None
             }
+            Err(NotMade::Joined) => None,
         }
     }
 
@@ -187,7 +200,13 @@ impl Run {
                 let state = State::Running { started: self.shared.store.clock().now() };
                 Box::pin(self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None }))).await
             }
-            (Seat::Held(held), Promotion::Never | Promotion::After(_)) => Some(Seat::Held(held)),
+            (Seat::Held(mut held), Promotion::Never | Promotion::After(_)) => match held.standing {
+                Standing::Reserved(reservation) => {
+                    held.standing = Standing::Plain;
+                    Box::pin(self.record_intent(held, reservation)).await
+                }
+                Standing::Plain | Standing::Recorded(_) => Some(Seat::Held(held)),
+            },
             (Seat::Task(task), _) => Box::pin(self.start(task)).await,
             // Nothing was sent yet, so nothing was asked.
             (Seat::Parked(_), _) => None,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
+use super::keys::{Claim, Claimed, Keyed};
 use super::luggage::{Beside, Packed};
 use super::op::{Answer, Op, Outcome, Purged};
 use super::shared::{Hot, Shared};
 use super::space::Room;
 use super::{ChangeError, CommitError, Committed, StoreFailed};
 use crate::clock::Timestamp;
-use crate::task::{Change, Refusal, Task, TaskId};
+use crate::task::{Change, KeyDigest, Refusal, Task, TaskId};
 
 /// Counts that are kept in `meta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(super) struct Batch<'a> {
     next: HashMap<TaskId, Arc<Task>>,
     /// What will be beside their records, where that changes.
     luggage: HashMap<TaskId, Beside>,
+    /// Keys that are claimed here.
+    keyed: HashMap<KeyDigest, Keyed>,
     /// Tasks that are made here.
     created: Vec<TaskId>,
     purged: Vec<TaskId>,
@@ -51,12 +54,20 @@ pub(super) struct FailedBatch {
 enum Pending {
     /// With what keeps the file of the luggage from the sweep until then.
     Create(Answer<Committed<Task>, CommitError>, Arc<Task>, Box<Packed>),
+    Claim(Answer<Claimed, CommitError>, Possession, Box<Packed>),
     /// With what keeps the outcome's file from the sweep until then.
     Change(Answer<Committed<Task>, ChangeError>, Decided, Outcome),
     Extend(Answer<u64, CommitError>, u64),
     /// Something small is kept.
     Keep(Answer<(), CommitError>),
     Purge(Answer<Purged, CommitError>, Purged),
+}
+
+/// Who has a key.
+enum Possession {
+    New(Arc<Task>),
+    Earlier(Arc<Task>),
+    Differs,
 }
 
 /// The task as it will be, or as it is and why it stays so.
@@ -75,6 +86,7 @@ impl<'a> Batch<'a> {
             counts: Counts { commits: counts.commits + 1, ..counts },
             next: HashMap::new(),
             luggage: HashMap::new(),
+            keyed: HashMap::new(),
             created: Vec::new(),
             purged: Vec::new(),
             answers: Vec::new(),
@@ -94,6 +106,12 @@ impl<'a> Batch<'a> {
                 Ok(task) => self.answers.push(Pending::Create(answer, task, luggage)),
                 Err(error) => drop(answer.send(Err(error))),
             },
+            Op::Claim { task, record, key, claim, luggage, answer } => {
+                match self.claim(task, &record, (key, claim), &luggage) {
+                    Ok(possession) => self.answers.push(Pending::Claim(answer, possession, luggage)),
+                    Err(error) => drop(answer.send(Err(error))),
+                }
+            }
             Op::Change { id, change, outcome, answer } => match self.change(&id, change, &outcome) {
                 Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
                 Err(error) => drop(answer.send(Err(error))),
@@ -143,6 +161,35 @@ impl<'a> Batch<'a> {
         // Before the write, so that no reader takes what sled shows early for durable.
         self.shared.hot.insert(task.id, Hot::Pending);
         Ok(self.will_be(task))
+    }
+
+    fn claim(
+        &mut self,
+        task: Task,
+        record: &[u8],
+        (key, claim): (KeyDigest, Claim),
+        luggage: &Packed,
+    ) -> Result<Possession, CommitError> {
+        if let Some(keyed) = self.holder(&key)?
+            && let Some(earlier) = self.current(&keyed.id)?
+            && claim.joins(&earlier, self.now)
+        {
+            let is_same = keyed.arguments == claim.arguments;
+            return Ok(if is_same { Possession::Earlier(earlier) } else { Possession::Differs });
+        }
+        let keyed = Keyed { id: task.id, arguments: claim.arguments };
+        let task = self.create(task, record, luggage)?;
+        self.writes.put_key(&key, &keyed)?;
+        self.keyed.insert(key, keyed);
+        Ok(Possession::New(task))
+    }
+
+    /// Who has a key after what was decided in this batch so far.
+    fn holder(&self, key: &KeyDigest) -> Result<Option<Keyed>, CommitError> {
+        match self.keyed.get(key) {
+            Some(keyed) => Ok(Some(*keyed)),
+            None => self.engine.keyed(key).map_err(CommitError::failed),
+        }
     }
 
     fn change(&mut self, id: &TaskId, change: Change, outcome: &Outcome) -> Result<Decided, ChangeError> {
@@ -219,6 +266,11 @@ impl<'a> Batch<'a> {
             // A key that is no longer the task's own says nothing about it.
             if task.expires().is_some_and(|expires| expires <= self.now) {
                 self.writes.remove_task(&key.id);
+                if let Some(of_call) = task.key
+                    && self.holder(&of_call)?.is_some_and(|keyed| keyed.id == key.id)
+                {
+                    self.writes.remove_key(&of_call);
+                }
                 self.counts.tasks = self.counts.tasks.saturating_sub(1);
                 self.purged.push(key.id);
                 purged.tasks += 1;
@@ -329,6 +381,14 @@ impl Pending {
                 // From here on the map keeps the file.
                 drop(luggage);
             }
+            Self::Claim(answer, possession, luggage) => {
+                let _ = answer.send(Ok(match possession {
+                    Possession::New(task) => Claimed::Made(Committed::new(task)),
+                    Possession::Earlier(task) => Claimed::Earlier(Committed::new(task)),
+                    Possession::Differs => Claimed::Differs,
+                }));
+                drop(luggage);
+            }
             Self::Change(answer, decided, outcome) => {
                 let decided = decided.map(Committed::new);
                 let refused = |(refusal, task)| ChangeError::Refused(refusal, Committed::new(task));
@@ -345,6 +405,7 @@ impl Pending {
     fn fail(self, error: &CommitError) {
         match self {
             Self::Create(answer, ..) => drop(answer.send(Err(error.clone()))),
+            Self::Claim(answer, ..) => drop(answer.send(Err(error.clone()))),
             Self::Change(answer, ..) => drop(answer.send(Err(error.clone().into()))),
             Self::Extend(answer, _) => drop(answer.send(Err(error.clone()))),
             Self::Keep(answer) => drop(answer.send(Err(error.clone()))),

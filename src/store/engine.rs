@@ -10,6 +10,7 @@
 //! | `anchors` | id | where the run of a task is at its server |
 //! | `shelf` | a letter, a name | a small value that belongs to no task |
 //! | `active` | id | nothing: the task has not ended |
+//! | `by_key` | digest of a call's key | digest of its arguments, id |
 //! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
 
 use std::fmt;
@@ -22,11 +23,12 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 use sled::{Batch, Db, Transactional, Tree};
 
 use super::codec::{self, BadRecord, MAX_RECORD};
+use super::keys::Keyed;
 use super::questions;
 use super::quiet::quietly;
 use super::shelf::Shelf;
 use crate::clock::Timestamp;
-use crate::task::{State, Task, TaskId};
+use crate::task::{KeyDigest, State, Task, TaskId};
 
 /// An open database.
 pub(super) struct Engine {
@@ -39,6 +41,7 @@ pub(super) struct Engine {
     shelf: Tree,
     pub(super) dispatch: Tree,
     pub(super) anchors: Tree,
+    by_key: Tree,
     by_expiry: Tree,
 }
 
@@ -53,6 +56,7 @@ pub(super) struct Writes {
     shelf: Batch,
     pub(super) dispatch: Batch,
     pub(super) anchors: Batch,
+    by_key: Batch,
     by_expiry: Batch,
     pub(super) bytes: usize,
 }
@@ -112,6 +116,7 @@ impl Engine {
             shelf: db.open_tree("shelf")?,
             dispatch: db.open_tree("dispatch")?,
             anchors: db.open_tree("anchors")?,
+            by_key: db.open_tree("by_key")?,
             by_expiry: db.open_tree("by_expiry")?,
             db,
         })
@@ -130,21 +135,25 @@ impl Engine {
                 &self.shelf,
                 &self.dispatch,
                 &self.anchors,
+                &self.by_key,
                 &self.by_expiry,
             );
             trees
-                .transaction(|(meta, tasks, results, questions, active, shelf, dispatch, anchors, by_expiry)| {
-                    meta.apply_batch(&writes.meta)?;
-                    tasks.apply_batch(&writes.tasks)?;
-                    results.apply_batch(&writes.results)?;
-                    questions.apply_batch(&writes.questions)?;
-                    active.apply_batch(&writes.active)?;
-                    shelf.apply_batch(&writes.shelf)?;
-                    dispatch.apply_batch(&writes.dispatch)?;
-                    anchors.apply_batch(&writes.anchors)?;
-                    by_expiry.apply_batch(&writes.by_expiry)?;
-                    Ok::<(), ConflictableTransactionError<BadRecord>>(())
-                })
+                .transaction(
+                    |(meta, tasks, results, questions, active, shelf, dispatch, anchors, by_key, by_expiry)| {
+                        meta.apply_batch(&writes.meta)?;
+                        tasks.apply_batch(&writes.tasks)?;
+                        results.apply_batch(&writes.results)?;
+                        questions.apply_batch(&writes.questions)?;
+                        active.apply_batch(&writes.active)?;
+                        shelf.apply_batch(&writes.shelf)?;
+                        dispatch.apply_batch(&writes.dispatch)?;
+                        anchors.apply_batch(&writes.anchors)?;
+                        by_key.apply_batch(&writes.by_key)?;
+                        by_expiry.apply_batch(&writes.by_expiry)?;
+                        Ok::<(), ConflictableTransactionError<BadRecord>>(())
+                    },
+                )
                 .map_err(|error| match error {
                     TransactionError::Abort(record) => EngineError::Record(record),
                     TransactionError::Storage(error) => EngineError::Sled(error),
@@ -188,6 +197,20 @@ impl Engine {
             }
             Ok(found)
         })
+    }
+
+    /// Who has a key, durable or not.
+    pub(super) fn keyed(&self, key: &KeyDigest) -> Result<Option<Keyed>, EngineError> {
+        match caught(|| Ok(self.by_key.get(key.as_bytes())?))? {
+            None => Ok(None),
+            Some(value) => Keyed::read(&value).map(Some).ok_or(EngineError::Key),
+        }
+    }
+
+    /// How many keys there are.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        self.by_key.len()
     }
 
     /// A value of `meta`.
@@ -298,6 +321,20 @@ impl Writes {
             None => self.shelf.remove(key),
         }
         Ok(())
+    }
+
+    /// Gives a key to a task.
+    pub(super) fn put_key(&mut self, key: &KeyDigest, keyed: &Keyed) -> Result<(), Oversized> {
+        let value = keyed.bytes();
+        let value = self.checked(&value)?;
+        self.by_key.insert(key.as_bytes().as_slice(), value);
+        Ok(())
+    }
+
+    /// Frees a key.
+    pub(super) fn remove_key(&mut self, key: &KeyDigest) {
+        self.bytes += 1;
+        self.by_key.remove(key.as_bytes().as_slice());
     }
 
     /// Puts a small outcome.

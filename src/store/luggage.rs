@@ -88,7 +88,7 @@ impl Store {
     pub async fn create_with(&self, task: Task, luggage: Luggage) -> Result<Committed<Task>, CommitError> {
         let id = task.id;
         let packed = self.pack(id, luggage).await?;
-        let file = packed.in_flight.as_ref().map(InFlight::name);
+        let file = packed.file();
         let created = self.create_packed(task, Box::new(packed)).await;
         if let (Err(_), Some(file)) = (&created, file) {
             self.unlink(file).await;
@@ -148,14 +148,14 @@ impl Store {
         }
     }
 
-    async fn unlink(&self, file: FileName) {
+    pub(super) async fn unlink(&self, file: FileName) {
         let shared = Arc::clone(&self.inner.shared);
         // If it cannot be removed now, the sweep will.
         let _ = tokio::task::spawn_blocking(move || shared.files.remove(file)).await;
     }
 
     /// Puts what is large into a file, which is durable on return.
-    async fn pack(&self, id: TaskId, luggage: Luggage) -> Result<Packed, CommitError> {
+    pub(super) async fn pack(&self, id: TaskId, luggage: Luggage) -> Result<Packed, CommitError> {
         let mut packed = Packed::default();
         if let Some(anchored) = luggage.anchored {
             packed.anchor = anchored.fits().then(|| anchored.encoded());
@@ -256,6 +256,11 @@ impl Beside {
 }
 
 impl Packed {
+    /// The file that was written for it.
+    pub(super) fn file(&self) -> Option<FileName> {
+        self.in_flight.as_ref().map(InFlight::name)
+    }
+
     /// The values, and what there is then.
     pub(super) fn values(&self) -> (Option<&[u8]>, Option<&[u8]>, Beside) {
         (self.dispatch.as_deref(), self.anchor.as_deref(), self.beside)
