@@ -223,6 +223,9 @@ impl Attendance {
 
     /// Does what is to be done; `None` when the run is over.
     async fn act(&mut self, seat: Seat, next: Next) -> Option<Seat> {
+        if let (Next::Draining | Next::Stopping, Some(anchoring)) = (&next, &mut self.anchoring) {
+            Box::pin(anchoring.arrived()).await;
+        }
         match next {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {

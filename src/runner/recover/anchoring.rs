@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::protocol::{Abilities, Anchor};
 use crate::store::{Anchored, Store};
@@ -57,6 +57,13 @@ impl Anchoring {
     /// Whether another process could find the run.
     pub(in crate::runner) fn is_durable(&self) -> bool {
         self.durable
+    }
+
+    /// Waits a little for what is on its way into the store.
+    pub(in crate::runner) async fn arrived(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            self.durable |= timeout(EVERY, writing).await.unwrap_or(false);
+        }
     }
 
     /// Writes what is fresh, when it is time. Resolves after each write. Cancel safe.
