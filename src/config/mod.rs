@@ -5,6 +5,7 @@
 //! `[store]`, `[owner]`, `[limits]`, `[log]`, `[shutdown]` and `[defaults]`; lists are separated by commas there.
 //! Relative paths count from the directory that the process runs in.
 
+mod companions;
 mod environment;
 mod fault;
 mod greeting;
@@ -28,6 +29,7 @@ use toml::de::DeTable;
 
 use reader::{Reader, Section};
 
+pub use companions::CompanionNames;
 pub use environment::Environment;
 pub use fault::{ConfigFaults, Fault};
 pub use policy::*;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 use url::Url;
 
+use super::companions::CompanionNames;
 use super::policy::{ToolPolicy, ToolRule};
 
 pub use crate::telemetry::LogFormat;
@@ -244,6 +245,8 @@ pub struct ServerConfig {
     pub session_idle: Duration,
     /// Which revisions are tried.
     pub era: UpstreamEra,
+    /// What the tools are called that are listed beside its own (`fallback = "handle"`).
+    pub companion_tools: CompanionNames,
 }
 
 /// How a server is reached.

@@ -43,10 +43,24 @@ impl Policies {
         &self.0.defaults
     }
 
+    /// All policies: the defaults, then the rules.
+    pub fn all(&self) -> impl Iterator<Item = &ToolPolicy> {
+        let rules = self.0.rules.iter().map(|(_, policy)| policy);
+        std::iter::once(&self.0.defaults).chain(rules).map(AsRef::as_ref)
+    }
+
     /// The policy of the tool `name`.
     pub fn of(&self, name: &str) -> &Arc<ToolPolicy> {
-        let rule = self.0.rules.iter().find(|(pattern, _)| pattern.matches(name));
-        rule.map_or(&self.0.defaults, |(_, policy)| policy)
+        self.rule(name).map_or(&self.0.defaults, |(_, policy)| policy)
+    }
+
+    /// The `match` of the rule that the policy of the tool `name` comes from; `None` if it comes from the defaults.
+    pub fn pattern_of(&self, name: &str) -> Option<&Pattern> {
+        self.rule(name).map(|(pattern, _)| pattern)
+    }
+
+    fn rule(&self, name: &str) -> Option<&(Pattern, Arc<ToolPolicy>)> {
+        self.0.rules.iter().find(|(pattern, _)| pattern.matches(name))
     }
 }
 

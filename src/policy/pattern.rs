@@ -1,5 +1,7 @@
 //! Patterns of tool names, where `*` stands for any characters, also none.
 
+use std::fmt;
+
 /// An exact name, or a pattern with `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
@@ -30,6 +32,12 @@ impl Pattern {
     /// How specific it is: exact names above all patterns, then by the number of literal bytes.
     pub fn weight(&self) -> (bool, usize) {
         (self.parts.len() == 1, self.parts.iter().map(|part| part.len()).sum())
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts.join("*"))
     }
 }
 

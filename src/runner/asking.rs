@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Questions;
+use super::{Promotion, Questions};
 use super::attend::Attendance;
 use super::desk::{Desk, DeskEvent, Write, refuse};
 use super::seat::{Held, Owned, Seat};
@@ -24,7 +24,7 @@ impl Attendance {
         // Questions are written to the store, for which the server must not have to wait.
         self.running.send_to_background();
         if let (Seat::Held(held), Questions::PassOn) = (&seat, self.way.questions) {
-            held.sender.event(Event::Ask(ask));
+            self.pass_on(held, ask);
             return seat;
         }
         if !self.may_ask(&seat, &ask) {
@@ -73,6 +73,32 @@ impl Attendance {
         }
     }
 
+    /// Asks the legacy client who is held. Where the call may become a task, the question is kept, so that it can go on
+    /// there: by then the client waits for nothing any more.
+    fn pass_on(&mut self, held: &Held, ask: Ask) {
+        let ask = match self.way.promotion {
+            Promotion::Never => ask,
+            Promotion::After(_) | Promotion::AtOnce => {
+                let limit = self.run.plan.policy.ask_timeout;
+                let desk = self.desk.get_or_insert_with(|| Box::new(Desk::new(Arc::default(), limit)));
+                let Some(copy) = desk.post_and_copy(ask, &self.run.shared.memory) else { return };
+                copy
+            }
+        };
+        held.sender.event(Event::Ask(ask));
+    }
+
+    /// The caller, who was asked while it was held, has answered.
+    pub(super) async fn answered(&mut self, owned: Option<&Owned>, number: u32, answer: Answer) {
+        let Some(desk) = &mut self.desk else { return };
+        let Some((key, ask)) = desk.board.take_number(number) else { return };
+        if let Some(owned) = owned {
+            desk.writes.push_back(Write::Close(key));
+            self.write(owned).await;
+        }
+        ask.answer(answer);
+    }
+
     /// The store cannot take the task now. The caller is asked by a multi round-trip result: to hold it until there is
     /// room would leave the question without anybody to answer it.
     fn without_store(&mut self, mut held: Held) -> Held {
@@ -94,6 +120,10 @@ impl Attendance {
         let Some(desk) = &mut self.desk else { return Some(seat) };
         match event {
             DeskEvent::Taken => {}
+            DeskEvent::Answered(number, answer) => {
+                let owned = if let Seat::Task(owned) = &seat { Some(owned) } else { None };
+                self.answered(owned, number, answer).await;
+            }
             DeskEvent::Withdrawn(number) => {
                 // It may have been answered.
                 let Some((key, _)) = desk.board.take_number(number) else { return Some(seat) };

@@ -14,7 +14,7 @@ use super::responses::Responses;
 use super::run::{Permits, Run};
 use super::running::Running;
 use super::seat::{Held, Seat, Wish};
-use super::{Linger, Way};
+use super::{Linger, Questions, Way};
 use crate::clock::Timestamp;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
 use crate::task::State;
@@ -106,6 +106,8 @@ impl Attendance {
 
     async fn next(&mut self, seat: &mut Seat, waiting: bool) -> Next {
         let shared = &self.run.shared;
+        // A legacy client who is held can still answer.
+        let is_asked_itself = matches!((&*seat, self.way.questions), (Seat::Held(_), Questions::PassOn));
         let has_ended = matches!(seat, Seat::Parked(parked) if parked.ended.is_some());
         let desk = async {
             match &mut self.desk {
@@ -125,7 +127,7 @@ impl Attendance {
             wish = seat.wish(&shared.jobs) => Next::Wish(wish),
             event = desk => Next::Desk(event),
             () = deadline => Next::Deadline,
-            () = shared.draining.cancelled(), if waiting => Next::Draining,
+            () = shared.draining.cancelled(), if waiting && !is_asked_itself => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
     }
@@ -195,6 +197,7 @@ impl Attendance {
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
         let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
         let mut seed = Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() });
+        seed.form = Some(self.way.form.clone());
         if let Some(desk) = &mut self.desk {
             let questions = desk.board.questions();
             seed.asked = desk.asked.clone();
@@ -204,7 +207,14 @@ impl Attendance {
                 seed.state = State::InputRequired { started, since: now, questions };
             }
         }
-        self.run.promote(held, seed).await
+        let seat = self.run.promote(held, seed).await;
+        if let (Seat::Task(owned), Some(desk)) = (&seat, &mut self.desk) {
+            // What the caller was asked while it was held goes on in the task; it may have answered in this moment.
+            for (number, answer) in desk.take_back() {
+                self.answered(Some(owned), number, answer).await;
+            }
+        }
+        seat
     }
 
     /// Ends the run because it cannot go on; the server is told to stop.

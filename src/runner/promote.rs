@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::board::Board;
+use super::form::{Form, Handed, Occasion};
 use super::live::Phase;
 use super::run::Run;
 use super::seat::{Held, Owned, Seat};
 use super::settler::Settler;
-use super::view;
+use super::Runner;
 use crate::clock::Timestamp;
 use crate::store::CommitError;
 use crate::task::{Asked, Expiry, State, Task, TaskId};
@@ -21,6 +22,8 @@ pub(super) struct Seed {
     pub(super) phase: Phase,
     pub(super) asked: Asked,
     pub(super) board: Arc<Board>,
+    /// What the handle looks like; `None` for as the plan says.
+    pub(super) form: Option<Form>,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -55,7 +58,14 @@ impl Run {
         };
         tracing::debug!(task = ?id, tool = self.plan.what.name(), "a call became a task");
         let settler = Settler::new(id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
-        let created = view::created(&committed, &live.phase(), shared.store.clock().now());
+        let form = seed.form.as_ref().unwrap_or(&self.plan.way.form);
+        let created = form.write(&Handed {
+            task: &committed,
+            phase: &live.phase(),
+            occasion: Occasion::Made,
+            usual: Runner(Arc::clone(shared)).usual(&committed),
+            now: shared.store.clock().now(),
+        });
         let delivery = held.hand_over(&created);
         Ok(Owned { settler, live, delivery })
     }
@@ -78,6 +88,6 @@ impl Run {
 impl Seed {
     /// A task that has asked nothing yet.
     pub(super) fn silent(state: State, phase: Phase) -> Self {
-        Self { state, phase, asked: Asked::default(), board: Arc::default() }
+        Self { state, phase, asked: Asked::default(), board: Arc::default(), form: None }
     }
 }

@@ -1,16 +1,19 @@
 //! Rounds of questions before there is a task (2026-07-28, multi round-trip requests): the caller is sent away with
 //! questions, the run is parked, and goes on when the call is retried with answers.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::attend::Attendance;
 use super::desk::{Desk, refuse};
+use super::form::{Form, Handed, Occasion};
 use super::parked::{LONGEST, Resume};
 use super::request_state::Claim;
 use super::responses::Responses;
 use super::run::Run;
 use super::seat::{Held, Owned, Parked, Seat};
-use super::{Promotion, Questions, view};
+use super::{Promotion, Questions, Runner, view};
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Failure, Outcome, Reason, ReplySender, Retry, RpcError};
 
@@ -103,11 +106,9 @@ impl Attendance {
                 Some(Seat::Held(held))
             }
             Seat::Task(owned) => {
-                match way.questions {
-                    Questions::Promote | Questions::First { .. } => self.run.show_again(&owned, sender).await,
-                    Questions::RoundTrip | Questions::PassOn | Questions::Refuse => {
-                        sender.done(Outcome::Error(RpcError::tasks_not_declared()));
-                    }
+                match way.promotion {
+                    Promotion::After(_) | Promotion::AtOnce => self.run.show_again(&owned, &way.form, sender).await,
+                    Promotion::Never => sender.done(Outcome::Error(RpcError::tasks_not_declared())),
                 }
                 Some(Seat::Task(owned))
             }
@@ -137,13 +138,12 @@ impl Attendance {
             self.way.promotion = then;
         }
         let promote_at = match self.way.questions {
-            Questions::RoundTrip | Questions::First { .. } | Questions::PassOn | Questions::Refuse => {
-                if !answered {
-                    desk.gather();
-                }
+            Questions::RoundTrip | Questions::First { .. } | Questions::PassOn | Questions::Refuse if !answered => {
+                desk.gather();
                 None
             }
-            Questions::Promote => match self.way.promotion {
+            Questions::First { .. } | Questions::PassOn | Questions::Refuse => None,
+            Questions::RoundTrip | Questions::Promote => match self.way.promotion {
                 Promotion::Never => None,
                 Promotion::After(after) if answered => Some(arrived + after),
                 Promotion::After(_) | Promotion::AtOnce => Some(arrived),
@@ -155,12 +155,18 @@ impl Attendance {
 
 impl Run {
     /// A retry whose call has become a task for another copy of it gets the same handle.
-    async fn show_again(&self, owned: &Owned, sender: ReplySender) {
+    async fn show_again(&self, owned: &Owned, form: &Form, sender: ReplySender) {
         let store = &self.shared.store;
         let principal = store.owner(&self.principal);
         let outcome = match store.get(&principal, &owned.settler.id()).await {
             Ok(Some(task)) => {
-                let created = view::created(&task, &owned.live.phase(), store.clock().now());
+                let created = form.write(&Handed {
+                    task: &task,
+                    phase: &owned.live.phase(),
+                    occasion: Occasion::Joined,
+                    usual: Runner(Arc::clone(&self.shared)).usual(&task),
+                    now: store.clock().now(),
+                });
                 // Whether it arrives does not matter: the first copy decides that.
                 drop(Held::alone(sender, None).hand_over(&created));
                 return;

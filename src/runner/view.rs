@@ -109,7 +109,8 @@ fn updated(task: &Task, phase: Option<&Phase>) -> Timestamp {
     }
 }
 
-fn status_message(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<String> {
+/// One line on how far a task is.
+pub fn status_message(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<String> {
     match &task.state {
         State::Queued => Some(match phase {
             Some(Phase::Queued(place)) => match place.now() {

@@ -104,21 +104,30 @@ async fn update(runner: &Runner, call: &Call, task: &Committed<Task>) -> Outcome
 
 /// Acknowledges in any case: the stop is cooperative, and a task that has ended stays as it is.
 async fn cancel(runner: &Runner, task: &Committed<Task>) -> Outcome {
-    if task.state.is_terminal() {
-        return Outcome::Shaped(view::acknowledged());
-    }
-    if let Some(live) = runner.live().get(&task.id) {
-        live.cancel();
-        return Outcome::Shaped(view::acknowledged());
-    }
-    // The record is open, but nothing runs: it is just being settled, or nobody will.
-    match runner.store().settle(&task.id, Ending::Cancelled).await {
-        Ok(_) | Err(ChangeError::Refused(..)) => Outcome::Shaped(view::acknowledged()),
-        Err(error) => Outcome::Failed(error.to_failure()),
+    match stop(runner, task).await {
+        Ok(()) => Outcome::Shaped(view::acknowledged()),
+        Err(failure) => Outcome::Failed(failure),
     }
 }
 
-fn unreadable(error: &ReadError) -> Outcome {
+/// Asks the run of a task to stop; one that has ended stays as it is.
+pub(super) async fn stop(runner: &Runner, task: &Committed<Task>) -> Result<(), Failure> {
+    if task.state.is_terminal() {
+        return Ok(());
+    }
+    if let Some(live) = runner.live().get(&task.id) {
+        live.cancel();
+        return Ok(());
+    }
+    // The record is open, but nothing runs: it is just being settled, or nobody will.
+    match runner.store().settle(&task.id, Ending::Cancelled).await {
+        Ok(_) | Err(ChangeError::Refused(..)) => Ok(()),
+        Err(error) => Err(error.to_failure()),
+    }
+}
+
+/// What is said in the place of a task that cannot be read now.
+pub(super) fn unreadable(error: &ReadError) -> Outcome {
     if let ReadError::Busy = error {
         let retry = Retry::After(std::time::Duration::from_secs(5));
         return Outcome::Failed(Failure::new(Reason::Busy, error.to_string(), retry));

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
+use super::companion::Companions;
 use super::service::TasksService;
-use crate::config::{ForwardCancel, ServerConfig};
+use crate::config::{CompanionNames, ForwardCancel, ServerConfig};
 use crate::policy::Policies;
 use crate::runner::{Linger, Runner};
 
@@ -19,6 +20,7 @@ pub struct TasksLayer {
     server: Arc<str>,
     linger: Linger,
     strange_states: StrangeStates,
+    companion_names: CompanionNames,
 }
 
 /// What becomes of a call whose `requestState` is none of ours.
@@ -39,6 +41,7 @@ impl TasksLayer {
             server: Arc::from(server),
             linger: Linger::AtMost(Duration::from_secs(30)),
             strange_states: StrangeStates::PassOn,
+            companion_names: CompanionNames::default(),
         }
     }
 
@@ -57,10 +60,19 @@ impl TasksLayer {
         self
     }
 
+    /// What the tools are called that are listed beside those of the service, where a tool has the fallback
+    /// [`Handle`](crate::config::Fallback). A name that the service has itself is given a prefix.
+    #[must_use]
+    pub fn companion_tools(mut self, names: CompanionNames) -> Self {
+        self.companion_names = names;
+        self
+    }
+
     /// With what the config of the server says. Our upstreams ask by events.
     #[must_use]
     pub fn for_server(self, config: &ServerConfig) -> Self {
-        self.refuse_strange_states().linger(match config.cancel {
+        let named = self.refuse_strange_states().companion_tools(config.companion_tools.clone());
+        named.linger(match config.cancel {
             ForwardCancel::Forward | ForwardCancel::Never => Linger::AtMost(config.cancel_grace),
             ForwardCancel::Ignored => Linger::UntilTimeout,
         })
@@ -72,6 +84,7 @@ impl<S> Layer<S> for TasksLayer {
 
     fn layer(&self, inner: S) -> Self::Service {
         let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
-        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states)
+        let companions = Companions::new(self.companion_names.clone(), policies.clone());
+        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states, companions)
     }
 }

@@ -112,6 +112,8 @@
 //! ```
 
 mod advert;
+mod companion;
+mod fallback;
 mod handle;
 mod http;
 mod layer;

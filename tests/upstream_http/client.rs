@@ -48,6 +48,7 @@ pub(crate) fn config(server: &Server) -> ServerConfig {
         max_sessions: 8,
         session_idle: Duration::from_mins(10),
         era: UpstreamEra::Legacy,
+        companion_tools: raincheck::config::CompanionNames::default(),
     }
 }
 

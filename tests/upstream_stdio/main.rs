@@ -58,6 +58,7 @@ fn config(script: &str, dir: &TempDir) -> ServerConfig {
         max_sessions: 8,
         session_idle: Duration::from_mins(5),
         era: UpstreamEra::Legacy,
+        companion_tools: raincheck::config::CompanionNames::default(),
     }
 }
 

@@ -54,6 +54,7 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
         max_sessions: 1,
         session_idle: PATIENCE,
         era: UpstreamEra::Legacy,
+        companion_tools: crate::config::CompanionNames::default(),
     };
     let limits = Arc::new(Limits::default());
     let (config, last_seen, shared) = (Arc::new(config), LastSeen::default(), Shared::default());

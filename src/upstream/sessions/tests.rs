@@ -59,6 +59,7 @@ fn server(max_sessions: usize, share: bool) -> Arc<ServerConfig> {
         max_sessions,
         session_idle: Duration::from_mins(1),
         era: UpstreamEra::Legacy,
+        companion_tools: crate::config::CompanionNames::default(),
     })
 }
 

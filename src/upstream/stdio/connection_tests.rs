@@ -43,6 +43,7 @@ fn setup(cancel: ForwardCancel, message: usize) -> Setup {
         max_sessions: 1,
         session_idle: Duration::from_mins(1),
         era: UpstreamEra::Legacy,
+        companion_tools: crate::config::CompanionNames::default(),
     };
     let limits = Limits { message, ..Limits::default() };
     let (config, limits) = (config.into(), limits.into());
