@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Promotion, Questions};
 use super::attend::Attendance;
 use super::desk::{Desk, DeskEvent, Write, refuse};
 use super::seat::{Held, Owned, Seat};
+use super::{Promotion, Questions};
 use crate::protocol::error::code;
 use crate::protocol::{Answer, Ask, Event, Failure, Reason, Retry, RpcError};
 use crate::store::{ChangeError, Closing, CommitError};

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Runner;
 use super::board::Board;
 use super::form::{Form, Handed, Occasion};
 use super::live::Phase;
 use super::run::Run;
 use super::seat::{Held, Owned, Seat};
 use super::settler::Settler;
-use super::Runner;
 use crate::clock::Timestamp;
 use crate::store::CommitError;
 use crate::task::{Asked, Expiry, State, Task, TaskId};

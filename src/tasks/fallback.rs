@@ -60,10 +60,9 @@ fn refused(tool: &str, policies: &Policies, caller: &Caller) -> Outcome {
     match caller.session {
         ClientSession::Stateless => Outcome::Error(RpcError::tasks_not_declared()),
         ClientSession::Legacy(_) => {
-            let rule = policies.pattern_of(tool).map_or_else(
-                || "[defaults]".to_owned(),
-                |pattern| format!("the rule [[tool]] match = \"{pattern}\""),
-            );
+            let rule = policies
+                .pattern_of(tool)
+                .map_or_else(|| "[defaults]".to_owned(), |pattern| format!("the rule [[tool]] match = \"{pattern}\""));
             super::companion::said_no(&format!(
                 "Nothing was run. {rule} of this proxy says mode = \"task\" and fallback = \"refuse\": the tool \
                  \"{tool}\" runs as a task only, and this client cannot take one. Do not call it again from here. Use \

@@ -9,14 +9,16 @@ use futures_util::future::BoxFuture;
 use tower::ServiceExt;
 use tower_service::Service;
 
-use super::layer::StrangeStates;
 use super::companion::Companions;
+use super::layer::StrangeStates;
 use super::{advert, fallback, handle, listen};
 use crate::config::ToolPolicy;
 use crate::policy::Policies;
 use crate::protocol::error::code;
 use crate::protocol::{Call, ClientSession, Method, Outcome, Reply, RpcError};
-use crate::runner::{Form, Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state};
+use crate::runner::{
+    Form, Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state,
+};
 
 /// What the `requestState` of a call is.
 enum State {
@@ -117,7 +119,8 @@ where
             (ClientSession::Stateless, Method::GetPrompt | Method::ReadResource) => Questions::RoundTrip,
             (ClientSession::Stateless, _) => Questions::Refuse,
         };
-        let way = Way { promotion: Promotion::Never, questions, abilities: call.caller.abilities.clone(), form: Form::Task };
+        let way =
+            Way { promotion: Promotion::Never, questions, abilities: call.caller.abilities.clone(), form: Form::Task };
         if questions == Questions::RoundTrip {
             match self.state(&call) {
                 State::None => {}

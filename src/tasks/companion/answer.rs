@@ -1,8 +1,8 @@
 //! Answers a question of a job.
 
+use super::Companion;
 use super::job::{self, Arguments};
 use super::words::{Said, said_no};
-use super::Companion;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Answer, Call, Json, Outcome, QuestionKind, RpcError};
 use crate::runner::{Responses, Runner};

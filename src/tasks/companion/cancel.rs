@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Companion;
 use super::job::{self, Arguments};
 use super::words::Said;
-use super::Companion;
 use crate::protocol::{Call, Outcome};
 use crate::runner::Runner;
 use crate::task::{State, Task};
@@ -37,10 +37,9 @@ pub(super) async fn cancel(tool: &Companion, runner: &Runner, call: &Call) -> Re
             "Job {id} is cancelled. The server was told to stop; part of the work of `{}` may be done.",
             task.tool
         ),
-        state if state.is_terminal() => format!(
-            "Job {id} ended in the same moment ({}). `{check}` says what came of it.",
-            state.status()
-        ),
+        state if state.is_terminal() => {
+            format!("Job {id} ended in the same moment ({}). `{check}` says what came of it.", state.status())
+        }
         _ => format!("Job {id} was asked to stop and has not ended yet. `{check}` says when it has."),
     };
     Ok(Said::of(&task, text).outcome())

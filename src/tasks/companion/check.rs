@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Companion;
 use super::job::{self, Arguments};
 use super::questions;
 use super::words::{self, Said};
-use super::Companion;
 use crate::protocol::{Call, Failure, Outcome, Retry, RpcError};
 use crate::runner::{Runner, view};
 use crate::store::Committed;
@@ -62,7 +62,7 @@ fn working(tool: &Companion, runner: &Runner, task: &Committed<Task>) -> Outcome
     let usual = runner.usual(task).map(words::usually).unwrap_or_default();
     let text = format!(
         "Job {} of the tool `{}` has not ended: {how_far}.{usual} Call `{}` with the same job again. Do not call `{}` \
-         again for it: that would start the work a second time. To stop the job, call `{}`.",
+         again for it: that would do the work a second time. To stop the job, call `{}`.",
         task.id, task.tool, tool.names.check, task.tool, tool.names.cancel
     );
     Said::of(task, text).outcome()

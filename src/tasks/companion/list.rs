@@ -10,6 +10,7 @@ use tower::ServiceExt;
 use tower_service::Service;
 
 use super::names::Names;
+use super::words::array;
 use super::{Shared, tools};
 use crate::config::CompanionNames;
 use crate::policy::Policies;
@@ -143,14 +144,9 @@ fn with_companions(result: &Json, policies: &Policies, names: &CompanionNames, p
         return None;
     }
     let added = if adds { tools::all(names).to_vec() } else { Vec::new() };
-    let mut list = Rope::from(bytes::Bytes::from_static(b"["));
-    for (at, tool) in tools.iter().chain(&added).enumerate() {
-        if at > 0 {
-            list.push(bytes::Bytes::from_static(b","));
-        }
-        let changed = if speaks(tool) { in_words(tool, names) } else { None };
-        list.append(changed.unwrap_or_else(|| tool.clone().into()));
-    }
+    let changed = |tool: &Json| if speaks(tool) { in_words(tool, names) } else { None };
+    let own = tools.iter().map(|tool| changed(tool).unwrap_or_else(|| tool.clone().into()));
+    let mut list = array(own.chain(added.into_iter().map(Rope::from)));
     let members = result.members().ok()?;
     let mut whole = ObjectWriter::new();
     for (name, value) in members.iter() {

@@ -143,4 +143,3 @@ impl Companion {
         answered.unwrap_or_else(|outcome| outcome)
     }
 }
-

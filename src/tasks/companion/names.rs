@@ -77,7 +77,8 @@ impl Names {
         [check, cancel, answer].into_iter().any(|wanted| {
             name == wanted
                 || plain.and_then(|plain| plain.strip_prefix(wanted.as_str())).is_some_and(|rest| {
-                    rest.strip_prefix('_').map_or(rest.is_empty(), |number| number.bytes().all(|it| it.is_ascii_digit()))
+                    rest.strip_prefix('_')
+                        .map_or(rest.is_empty(), |number| number.bytes().all(|it| it.is_ascii_digit()))
                 })
         })
     }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::words::Said;
+use super::words::{Said, array};
 use crate::config::CompanionNames;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Outcome, QuestionKind, Rope};
+use crate::protocol::{Outcome, QuestionKind};
 use crate::store::Committed;
 use crate::task::{OpenQuestion, Task};
 
@@ -13,15 +13,11 @@ use crate::task::{OpenQuestion, Task};
 pub(super) fn asked(names: &CompanionNames, task: &Committed<Task>, questions: &[OpenQuestion]) -> Outcome {
     let mut text = format!("Job {} of the tool `{}` has not ended: it waits for an answer.", task.id, task.tool);
     add(&mut text, names, task);
-    let mut list = Rope::from(bytes::Bytes::from_static(b"["));
-    for (at, question) in questions.iter().enumerate() {
-        if at > 0 {
-            list.push(bytes::Bytes::from_static(b","));
-        }
+    let list = array(questions.iter().map(|question| {
         let mut one = ObjectWriter::new();
         one.string("question", &question.key).string("method", question.kind.method()).raw("params", &question.params);
-        list.append(one.finish());
-    }
+        one.finish()
+    }));
     let mut structured = ObjectWriter::new();
     structured.string("job", task.id.as_str()).string("status", task.state.status());
     // Some hosts show a model nothing else of a result.

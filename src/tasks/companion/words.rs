@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::names::Names;
 use super::questions;
 use crate::protocol::rope::ObjectWriter;
@@ -50,7 +52,8 @@ impl WriteHandle for Words {
         let (tool, id, check) = (&task.tool, task.id, &names.check);
         let mut text = match handed.occasion {
             Occasion::Made => format!(
-                "This is not the result yet. The tool `{tool}` was started once and goes on in the background as job {id}"
+                "This is not the result yet. The call of the tool `{tool}` was taken and goes on in the background as \
+                 job {id}"
             ),
             Occasion::Joined => format!(
                 "This is not the result yet. The same call of the tool `{tool}` was made before and still runs, so \
@@ -67,7 +70,7 @@ impl WriteHandle for Words {
         }
         let _ = write!(
             text,
-            " Do not call `{tool}` again for it: that would start the work a second time. To get the result, call \
+            " Do not call `{tool}` again for it: that would do the work a second time. To get the result, call \
              `{check}` with {{\"job\":\"{id}\"}}. It waits up to 20 seconds and returns as soon as the job has ended; \
              while it says that the job has not ended, call it again. To stop the job, call `{}`.",
             names.cancel
@@ -104,14 +107,11 @@ impl Said {
     fn written(self, era: Era) -> Rope {
         let mut block = ObjectWriter::new();
         block.string("type", "text").string("text", &self.text);
-        let mut content = Rope::from(bytes::Bytes::from_static(b"["));
-        content.append(block.finish());
-        content.push(bytes::Bytes::from_static(b"]"));
         let mut result = ObjectWriter::new();
         if era == Era::Modern {
             result.string("resultType", "complete");
         }
-        result.rope("content", content);
+        result.rope("content", array([block.finish()]));
         if let Some(structured) = &self.structured {
             result.raw("structuredContent", structured);
         }
@@ -126,6 +126,19 @@ impl Said {
 /// The result of a call that came to nothing before it was about any job.
 pub(in crate::tasks) fn said_no(why: &str) -> Outcome {
     Said { text: why.to_owned(), is_error: true, meta: None, structured: None }.outcome()
+}
+
+/// An array of these.
+pub(super) fn array(elements: impl IntoIterator<Item = Rope>) -> Rope {
+    let mut array = Rope::from(Bytes::from_static(b"["));
+    for (at, element) in elements.into_iter().enumerate() {
+        if at > 0 {
+            array.push(Bytes::from_static(b","));
+        }
+        array.append(element);
+    }
+    array.push(Bytes::from_static(b"]"));
+    array
 }
 
 /// How long a tool usually takes, as a sentence with a space in front.

@@ -62,7 +62,7 @@ impl Bench {
             max_sessions: 8,
             session_idle: Duration::from_mins(1),
             era: UpstreamEra::Legacy,
-        companion_tools: crate::config::CompanionNames::default(),
+            companion_tools: crate::config::CompanionNames::default(),
         };
         change(&mut config);
         let (last_seen, shared, limits) = (LastSeen::default(), Shared::default(), Arc::new(Limits::default()));
