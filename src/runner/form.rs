@@ -55,7 +55,6 @@ pub enum Occasion {
 
 impl Runner {
     /// How long the tool of `task` usually takes, if that is known.
-    #[expect(clippy::unused_self, reason = "nothing is remembered of past runs yet")]
     pub fn usual(&self, _task: &Task) -> Option<Duration> {
         None
     }

@@ -11,7 +11,7 @@
 //! | 3 | `deadlines::calls_that_are_given_up_hold_nothing_and_delay_nobody` |
 //! | 5 | `deadlines::a_server_that_never_answers_is_given_up_at_the_limit` |
 //! | 6 | `deadlines::a_repeated_call_runs_again_and_a_polled_one_does_not` |
-//! | 9 | `front/replies.rs`: `comments_keep_a_silent_stream_alive` |
+//! | 9 | `fallbacks::a_held_call_survives_whoever_cuts_idle_connections`; `front/replies.rs`: `comments_keep_a_silent_stream_alive` |
 //! | 11 | `src/upstream/http/http2_tests.rs`, `upstream_http/streams.rs`: `a_stream_that_is_reset_after_progress_…` |
 //! | 16, 18, 20 | `upstream_http/streams.rs`, `src/protocol/sse.rs` |
 //! | 22 | `front/replies.rs`: `a_client_is_answered_in_a_type_that_it_named`; `upstream_http/{answers,eras}.rs` |
@@ -41,6 +41,7 @@ mod bytes;
 mod client;
 mod clients;
 mod deadlines;
+mod fallbacks;
 mod flat;
 #[path = "../support/http_server.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]

@@ -77,7 +77,7 @@ pub(super) async fn wait_for(
     deadline: Instant,
     is_enough: impl Fn(&Task) -> bool,
 ) -> Result<Committed<Task>, Outcome> {
-    let owner = task.owner.clone();
+    let owner = task.owner;
     // First the watch, then the look: no change is missed in between.
     let mut watch = runner.store().watch(&task.id);
     let mut task = find(runner, &owner, &task.id).await?;

@@ -101,12 +101,11 @@ where
         }
         true
     };
-    match timeout(PATIENCE, fetching).await {
-        Ok(true) => names.saw_all(),
-        Ok(false) | Err(_) => {
-            tracing::debug!("the server's tools could not be listed to find free names");
-            names.was_refused();
-        }
+    if let Ok(true) = timeout(PATIENCE, fetching).await {
+        names.saw_all();
+    } else {
+        tracing::debug!("the server's tools could not be listed to find free names");
+        names.was_refused();
     }
 }
 
