@@ -146,13 +146,15 @@ async fn a_question_that_nobody_has_answered_by_the_time_of_the_handle_goes_on_i
 
 #[tokio::test]
 async fn a_store_without_room_leaves_the_client_held_and_asked() {
-    let mut proxy = Proxy::full(in_words());
+    let mut proxy = Proxy::full(ToolPolicy { hold: Duration::from_millis(300), ..in_words() });
     let service = proxy.sending(tool(Kind::Legacy, "export", &json!({})));
     let (_, sender) = next_call(&mut proxy, LIST).await;
     let mut reply = service.await.unwrap();
     let (ask, mut asking) = Ask::new(form());
     sender.event(Event::Ask(ask));
     let Event::Ask(asked) = next(&mut reply).await else { panic!("not asked") };
+    // The call was to become a job meanwhile, and could not.
+    timeout(Duration::from_secs(1), asked.withdrawn()).await.expect_err("it was taken back");
     asked.answer(Answer::Result(text(r#"{"action":"decline"}"#)));
     assert_eq!(answered(timeout(PATIENCE, asking.answer()).await.unwrap()), json!({ "action": "decline" }));
     sender.done(Outcome::Result(text("{}")));

@@ -37,7 +37,7 @@ fn definition(kind: Kind, names: &CompanionNames) -> Json {
                     "job": job,
                     "wait_seconds": {
                         "type": "number", "minimum": 0, "default": 20,
-                        "description": "How long to wait for the end of the job, 25 at most.",
+                        "description": "How long to wait for the end of the job. It may be less than this.",
                     },
                 },
                 "required": ["job"],
