@@ -307,7 +307,7 @@ async fn a_full_queue_refuses_before_anything_is_sent() {
     let _running = proxy.next_sent().await;
     proxy.value(call("tools/call", export())).await;
     let refused = proxy.value(call("tools/call", export())).await;
-    assert_eq!(refused["failed"], "busy", "{refused}");
+    assert_eq!(refused["failed"], "queue_full", "{refused}");
     assert!(refused["message"].as_str().unwrap().contains("limits.queue"));
 }
 

@@ -25,6 +25,10 @@ use std::time::{Duration, Instant};
 
 use load::{Load, Request, Summary};
 
+/// The allocator of Raincheck, so that the bare proxy has it too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const RUNS: usize = 5;
 
 /// A part of the benchmark, given the seconds of one run.

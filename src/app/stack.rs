@@ -52,7 +52,7 @@ impl Stack {
         let Opened { store, left_open } = opened;
         settle_lost(&store, left_open).await;
         let bounds = Bounds { running: config.limits.calls, waiting: config.limits.queue };
-        let runner = Runner::new(store.clone(), runs.clone(), bounds);
+        let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, config.owner_rules.clone());
         Self { store, runner, runs, stores, lists: Jobs::new() }
     }
 

@@ -11,6 +11,7 @@ mod fault;
 mod greeting;
 mod jwt;
 mod owner;
+mod owner_limits;
 mod policy;
 mod reader;
 mod run;
@@ -32,6 +33,7 @@ use reader::{Reader, Section};
 pub use companions::CompanionNames;
 pub use environment::Environment;
 pub use fault::{ConfigFaults, Fault};
+pub use owner_limits::{Budget, OwnerLimits, OwnerRules};
 pub use policy::*;
 pub use run::*;
 
@@ -111,6 +113,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
 
     let mut section = part(reader, "owner");
     let owner = owner::read(reader, &mut section);
+    let owner_rules = owner_limits::read(reader, &mut section);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "limits");
@@ -141,7 +144,20 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
             *hide = reader.secret_variables();
         }
     }
-    let config = Config { door, listen, store, store_origin, owner, limits, log, shutdown, servers, defaults, tools };
+    let config = Config {
+        door,
+        listen,
+        store,
+        store_origin,
+        owner,
+        owner_rules,
+        limits,
+        log,
+        shutdown,
+        servers,
+        defaults,
+        tools,
+    };
     refuse_an_open_door(reader, &config);
     config
 }

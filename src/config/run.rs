@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName};
 use url::Url;
 
 use super::companions::CompanionNames;
+use super::owner_limits::OwnerRules;
 use super::policy::{ToolPolicy, ToolRule};
 
 pub use crate::telemetry::LogFormat;
@@ -27,6 +28,8 @@ pub struct Config {
     pub store_origin: StoreOrigin,
     /// Who callers are.
     pub owner: OwnerConfig,
+    /// What each of them may use.
+    pub owner_rules: OwnerRules,
     /// Bounds on everything that grows.
     pub limits: Limits,
     /// How logs look.
@@ -188,7 +191,7 @@ pub struct Limits {
     pub line: usize,
     /// Levels of arrays and objects in any message.
     pub depth: usize,
-    /// Calls at the same time, all together; excess is refused as busy. Tasks methods do not count.
+    /// Runs at the same time, all together; more calls wait. Tasks methods do not count.
     pub calls: usize,
     /// Open connections of clients.
     pub connections: usize,
@@ -196,7 +199,7 @@ pub struct Limits {
     pub streams: usize,
     /// Sessions of legacy clients.
     pub sessions: usize,
-    /// Calls that wait for a slot, all together.
+    /// Calls that wait for a slot, all together; more are refused.
     pub queue: usize,
     /// How long a client may take to send a request's head and body.
     pub read_timeout: Duration,
@@ -381,6 +384,13 @@ impl fmt::Debug for Transport {
                 .field("forward", forward)
                 .finish_non_exhaustive(),
         }
+    }
+}
+
+impl Limits {
+    /// Calls that clients may be held for at the same time: those that run and those that wait.
+    pub const fn held(&self) -> usize {
+        self.calls.saturating_add(self.queue)
     }
 }
 

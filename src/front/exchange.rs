@@ -214,8 +214,10 @@ where
             // A client must always be able to ask after its tasks.
             Method::GetTask | Method::UpdateTask | Method::CancelTask => None,
             _ => Some(Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-                let limit = self.limits.calls;
-                Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
+                let limit = self.limits.held();
+                Refusal::busy(format!(
+                    "too many calls at once (limits.calls and limits.queue allow {limit}); nothing was sent"
+                ))
             })?),
         };
         if method == Method::CallTool {

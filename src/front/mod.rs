@@ -92,7 +92,7 @@ where
     ) -> io::Result<()> {
         let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
         let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        let (calls, streams) = (places(self.limits.calls), places(self.limits.streams));
+        let (calls, streams) = (places(self.limits.held()), places(self.limits.streams));
         let mounts = self.mounts.iter().map(|mount| (mount.name.clone(), legacy::calls_to(mount.service.clone())));
         let (calls_too, streams_too) = (Arc::clone(&calls), Arc::clone(&streams));
         let shared = Shared {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::admission::Fare;
 use super::board::Room;
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
@@ -32,6 +33,10 @@ pub(super) struct Attendance {
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
     clock: RunClock,
+    /// The time of run at which the tool last gave a sign of life.
+    alive: Duration,
+    /// What it costs.
+    fare: Option<Box<Fare>>,
     /// What was reported before the promotion is where the task is.
     progress: Option<(Progress, Timestamp)>,
     /// Gone when the run has ended and only its outcome is kept.
@@ -45,12 +50,23 @@ enum Next {
     Event(Event),
     Wish(Wish),
     Desk(DeskEvent),
-    /// The run has taken too long.
-    Deadline,
+    /// The run has come to a moment that was waited for.
+    Due(Due),
     /// Nothing more is started, and nobody will answer.
     Draining,
     /// The jobs are to end.
     Stopping,
+}
+
+/// What is to be done at a moment of the run.
+#[derive(Clone, Copy)]
+enum Due {
+    /// It has taken too long.
+    Timeout,
+    /// The tool gave no sign of life for too long.
+    Idle,
+    /// Its cost is to be counted.
+    Count,
 }
 
 /// How long a result may still win after a stop.
@@ -68,6 +84,8 @@ impl Attendance {
             ahead,
             desk: None,
             clock,
+            alive: Duration::ZERO,
+            fare: None,
             progress: None,
             permits: Some(permits),
             kept: None,
@@ -77,6 +95,11 @@ impl Attendance {
     /// The same, for a call that came with answers.
     pub(super) fn answered_ahead(self, ahead: Option<Responses>) -> Self {
         Self { ahead: ahead.unwrap_or_default(), ..self }
+    }
+
+    /// The same, for a call that costs something.
+    pub(super) fn priced(self, fare: Option<Box<Fare>>) -> Self {
+        Self { fare, ..self }
     }
 
     /// Attends the run until it has ended.
@@ -97,6 +120,16 @@ impl Attendance {
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
         }
+        // Nothing is left that could be stopped.
+        let _ = self.count();
+    }
+
+    /// Counts what the run has cost so far.
+    fn count(&mut self) -> Result<(), Failure> {
+        match &mut self.fare {
+            Some(fare) => fare.count(self.clock.ran()),
+            None => Ok(()),
+        }
     }
 
     /// Whether an answer is awaited.
@@ -108,6 +141,7 @@ impl Attendance {
         let shared = &self.run.shared;
         // A legacy client who is held can still answer.
         let is_asked_itself = matches!((&*seat, self.way.questions), (Seat::Held(_), Questions::PassOn));
+        let due = self.due();
         let has_ended = matches!(seat, Seat::Parked(parked) if parked.ended.is_some());
         let desk = async {
             match &mut self.desk {
@@ -115,9 +149,12 @@ impl Attendance {
                 None => std::future::pending().await,
             }
         };
-        let deadline = async {
-            match self.clock.deadline() {
-                Some(deadline) => shared.jobs.alarm(deadline).await,
+        let due = async {
+            match due.and_then(|(ran, due)| Some((self.clock.when(ran)?, due))) {
+                Some((at, due)) => {
+                    shared.jobs.alarm(at).await;
+                    due
+                }
                 None => std::future::pending().await,
             }
         };
@@ -126,10 +163,17 @@ impl Attendance {
             event = self.running.next(), if !has_ended => Next::Event(event),
             wish = seat.wish(&shared.jobs) => Next::Wish(wish),
             event = desk => Next::Desk(event),
-            () = deadline => Next::Deadline,
+            due = due => Next::Due(due),
             () = shared.draining.cancelled(), if waiting && !is_asked_itself => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
+    }
+
+    /// What is to be done next, and at which time of run.
+    fn due(&self) -> Option<(Duration, Due)> {
+        let idle = self.run.plan.idle_timeout().map(|limit| (self.alive.saturating_add(limit), Due::Idle));
+        let count = self.fare.as_ref().map(|fare| (fare.look_at(), Due::Count));
+        [Some((self.clock.limit(), Due::Timeout)), idle, count].into_iter().flatten().min_by_key(|(ran, _)| *ran)
     }
 
     /// Does what is to be done; `None` when the run is over.
@@ -145,8 +189,14 @@ impl Attendance {
                 }
             },
             Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
-            Next::Deadline => {
-                Box::pin(self.give_up(seat, timed_out(self.run.plan.policy.timeout))).await;
+            Next::Due(due) => {
+                let given_up = match due {
+                    Due::Timeout => Err(timed_out(self.run.plan.policy.timeout)),
+                    Due::Idle => Err(idle(self.run.plan.idle_timeout().unwrap_or_default())),
+                    Due::Count => self.count(),
+                };
+                let Err(failure) = given_up else { return Some(seat) };
+                Box::pin(self.give_up(seat, failure)).await;
                 None
             }
             Next::Draining => {
@@ -163,6 +213,13 @@ impl Attendance {
     }
 
     async fn event(&mut self, seat: Seat, event: Event) -> Option<Seat> {
+        if self.run.plan.idle_timeout().is_some() {
+            self.alive = self.clock.ran();
+        }
+        let event = match event {
+            Event::Done(outcome) => Event::Done(self.run.plan.fitting(outcome)),
+            event => event,
+        };
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
             (Event::Done(outcome), seat) => {
@@ -233,13 +290,13 @@ impl Attendance {
             return seat.stopped().await;
         }
         match timeout(STOP_GRACE, self.running.outcome()).await {
-            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(outcome).await,
+            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(self.run.plan.fitting(outcome)).await,
             Ok(_) | Err(_) => seat.stopped().await,
         }
     }
 
     /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.
-    async fn linger(mut self) {
+    async fn linger(&mut self) {
         let until = match self.run.plan.linger {
             Linger::AtMost(grace) => Instant::now() + grace,
             Linger::UntilTimeout => Instant::now() + self.clock.left(),
@@ -249,7 +306,7 @@ impl Attendance {
             () = sleep_until(until) => {}
             () = self.run.shared.draining.cancelled() => {}
         }
-        drop(self.permits);
+        self.permits = None;
     }
 }
 
@@ -259,6 +316,18 @@ fn timed_out(limit: Duration) -> Failure {
         Reason::Timeout,
         format!(
             "the server did not finish within {limit} (timeout) and was told to stop; \
+             it may have done part of its work, check before calling it again"
+        ),
+        Retry::Unknown,
+    )
+}
+
+fn idle(limit: Duration) -> Failure {
+    let limit = humantime::format_duration(limit);
+    Failure::new(
+        Reason::IdleTimeout,
+        format!(
+            "the tool reported no progress for {limit} (idle_timeout), and the server was told to stop; \
              it may have done part of its work, check before calling it again"
         ),
         Retry::Unknown,

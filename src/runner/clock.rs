@@ -13,6 +13,9 @@ pub(super) struct RunClock {
     since: Option<Instant>,
 }
 
+/// Longer than any process lives.
+const FAR: Duration = Duration::from_hours(24 * 365 * 30);
+
 impl RunClock {
     /// Runs from now on.
     pub(super) fn start(limit: Duration) -> Self {
@@ -36,9 +39,14 @@ impl RunClock {
         self.ran + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// When the time is over; `None` while it stands still.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.since.map(|since| since + self.limit.saturating_sub(self.ran))
+    /// When it will have run for that long; `None` while it stands still.
+    pub(super) fn when(&self, ran: Duration) -> Option<Instant> {
+        self.since.map(|since| since + ran.saturating_sub(self.ran).min(FAR))
+    }
+
+    /// How long it may run.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// How much is left.

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
+use super::admission::Place;
 use super::board::Board;
-use super::gate::Place;
 use crate::clock::Timestamp;
 use crate::protocol::Progress;
 use crate::shared_map::SharedMap;

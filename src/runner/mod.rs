@@ -1,18 +1,19 @@
 //! Runs calls: raced against their threshold, made into tasks when they are slow, bounded, cancelled, settled.
 //!
-//! Every `tools/call` is driven by one job of its own (`run`). It waits for a slot (`gate`), runs, and
+//! Every `tools/call` is driven by one job of its own (`run`). It is let in and waits for a slot (`admission`), runs, and
 //! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end (`attend`).
 //! What the server asks is kept at a `desk` and goes, in the order of their eras, to the caller as it is, into the
 //! record of a task (`asking`, `answer`), or into results that the caller retries with answers (`rounds`).
 
+mod admission;
 mod answer;
 mod asking;
 mod attend;
 mod board;
+mod bounds;
 mod clock;
 mod desk;
 mod form;
-mod gate;
 mod live;
 mod parked;
 mod promote;
@@ -28,25 +29,24 @@ pub mod view;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use crate::config::ToolPolicy;
+use crate::config::{OwnerRules, ToolPolicy};
 use crate::jobs::Jobs;
 use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry};
 use crate::store::Store;
 
+pub use admission::Place;
 pub use form::{Form, Handed, Occasion, WriteHandle};
-pub use gate::Place;
 pub use live::{Live, LiveRuns, Phase};
 pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
 pub use responses::Responses;
 
+use admission::Admission;
 use board::Memory;
-use gate::{Gate, Gates};
 use parked::{ParkedRuns, Resume, Unheard};
 use request_state::{Claim, Subject};
 use run::Run;
@@ -60,11 +60,7 @@ struct Shared {
     store: Store,
     jobs: Jobs,
     live: LiveRuns,
-    gates: Gates,
-    /// Slots for all runs together.
-    common: Arc<Gate>,
-    bounds: Bounds,
-    waiting: AtomicUsize,
+    admission: Admission,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
     /// What is kept for answers that are still to come.
@@ -163,13 +159,17 @@ impl Runner {
     /// A runner that keeps tasks in `store` and runs in `jobs`. When `jobs` is stopped, open runs are
     /// recorded as lost and end.
     pub fn new(store: Store, jobs: Jobs, bounds: Bounds) -> Self {
-        let common = Gate::new(bounds.running);
-        let (live, gates) = (LiveRuns::default(), Gates::default());
-        let (waiting, draining) = (AtomicUsize::new(0), CancellationToken::new());
+        Self::with_owners(store, jobs, bounds, OwnerRules::default())
+    }
+
+    /// The same, with limits for owners. What they have spent before is read from the store.
+    pub fn with_owners(store: Store, jobs: Jobs, bounds: Bounds, rules: OwnerRules) -> Self {
+        let (live, draining) = (LiveRuns::default(), CancellationToken::new());
+        let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
         // Parked runs keep their slots: some must be left for calls that do not ask.
         let parked = ParkedRuns::new((bounds.running / 2).max(1));
         let memory = Memory::default();
-        Self(Arc::new(Shared { store, jobs, live, gates, common, bounds, waiting, parked, memory, draining }))
+        Self(Arc::new(Shared { store, jobs, live, admission, parked, memory, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -274,25 +274,6 @@ impl Way {
             }
             Questions::PassOn | Questions::Promote | Questions::Refuse => false,
         }
-    }
-}
-
-impl Shared {
-    /// A place among those who wait, given back when it is dropped; `None` if there are too many.
-    fn may_wait(self: &Arc<Self>) -> Option<Waiting> {
-        let taken = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(Arc::clone(self));
-        (taken < self.bounds.waiting).then_some(waiting)
-    }
-}
-
-/// A place among those who wait for a slot.
-#[derive(Debug)]
-struct Waiting(Arc<Shared>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

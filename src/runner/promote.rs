@@ -14,7 +14,7 @@ use super::seat::{Held, Owned, Seat};
 use super::settler::Settler;
 use crate::clock::Timestamp;
 use crate::store::CommitError;
-use crate::task::{Asked, Expiry, State, Task, TaskId};
+use crate::task::{Asked, Charge, Expiry, State, Task, TaskId};
 
 /// What a task is made of, beside the plan.
 pub(super) struct Seed {
@@ -81,7 +81,8 @@ impl Run {
         };
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
-        Task { asked, state, ..queued }
+        let charge = Charge::new(plan.policy.price, plan.policy.price_per_minute);
+        Task { charge, asked, state, ..queued }
     }
 }
 

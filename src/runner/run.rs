@@ -7,17 +7,19 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower_service::Service;
 
+use super::admission::{Admitted, Entry, Fare, Ticket};
 use super::attend::Attendance;
-use super::gate::{Entry, Permit, Ticket};
 use super::live::Phase;
 use super::promote::Seed;
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Wish};
-use super::{Plan, Promotion, Questions, Shared, What, stopping};
+use super::{Plan, Promotion, Questions, Shared, stopping};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::task::State;
+
+pub(super) use super::admission::Permits;
 
 /// The first wait before the store is asked again to record that a queued task runs.
 const START_AGAIN: Duration = Duration::from_millis(100);
@@ -28,21 +30,6 @@ pub(super) struct Run {
     pub(super) plan: Plan,
     /// Who called. The owner is made of it only if the call becomes a task.
     pub(super) principal: Principal,
-}
-
-/// How a wait for a slot ended.
-enum Turn {
-    /// With a slot.
-    Mine(Seat, Permits),
-    /// Without one; whoever waited was told.
-    Over,
-}
-
-/// The slots of one run: the tool's own and one of all runs'.
-#[derive(Debug)]
-pub(super) struct Permits {
-    _tool: Permit,
-    _common: Permit,
 }
 
 impl Run {
@@ -60,53 +47,41 @@ impl Run {
             Promotion::Never | Promotion::AtOnce => None,
             Promotion::After(after) => Some(call.arrived + after),
         };
+        let Admitted { entry, mut fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
+            Ok(admitted) => admitted,
+            Err(failure) => {
+                tracing::debug!(tool = self.plan.what.name(), reason = %failure.reason, "a call was refused");
+                return sender.done(Outcome::Failed(failure));
+            }
+        };
         let seat = Seat::Held(Held::alone(sender, promote_at));
-        let Turn::Mine(seat, permits) = self.turn(seat, call.arrived).await else { return };
-        let Some(seat) = self.begin(seat).await else { return };
+        let until = call.arrived + self.plan.policy.queue_timeout;
+        let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
+        let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
         let asked = self.plan.way.may_be_retried();
         // A call that its questions make a task is answered with them if the store cannot take it.
         let promoted = self.plan.way.questions == Questions::Promote;
         let subject = (asked || promoted).then(|| Subject::of(&call));
         // Answers to no question that is known here are no fault of the call.
         let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
-        let running = Running::send(inner, call);
-        Attendance::new(self, running, permits, subject).answered_ahead(ahead).attend(seat).await;
-    }
-
-    /// Waits for the slots.
-    async fn turn(&self, seat: Seat, arrived: Instant) -> Turn {
-        let until = arrived + self.plan.policy.queue_timeout;
-        let (seat, tool) = match (&self.plan.what, self.plan.policy.max_running) {
-            (What::Tool(_), None) | (What::Other(_), _) => (seat, Permit::unlimited()),
-            (What::Tool(tool), Some(slots)) => {
-                let gate = self.shared.gates.of_tool(&self.plan.server, tool, slots);
-                match self.wait(seat, gate.enter(), until).await {
-                    Some(turn) => turn,
-                    None => return Turn::Over,
-                }
-            }
-        };
-        match self.wait(seat, self.shared.common.enter(), until).await {
-            Some((seat, common)) => Turn::Mine(seat, Permits { _tool: tool, _common: common }),
-            None => Turn::Over,
+        if let Some(fare) = &mut fare {
+            fare.sent();
         }
+        let running = Running::send(inner, call);
+        Attendance::new(self, running, permits, subject).answered_ahead(ahead).priced(fare).attend(seat).await;
     }
 
-    /// Waits at one gate. A call that is to be a task at once becomes one here if it has to wait.
-    async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permit)> {
+    /// Waits for the slots. A call that is to be a task at once becomes one here if it has to wait.
+    async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permits)> {
         match entry {
-            Entry::Free(permit) => Some((seat, permit)),
+            Entry::Free(permits) => Some((seat, permits)),
             // Boxed, as all that is rare: what is in the future of a run is set aside and moved for each call.
             Entry::Wait(ticket) => Box::pin(self.queue(seat, ticket, until)).await,
         }
     }
 
     /// Waits in the line.
-    async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permit)> {
-        let Some(_place) = self.shared.may_wait() else {
-            seat.end(Outcome::Failed(queue_full())).await;
-            return None;
-        };
+    async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permits)> {
         let mut seat = match (seat, self.plan.way.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 self.make_at_once(held, Seed::silent(State::Queued, queued_at(&ticket))).await?
@@ -120,7 +95,7 @@ impl Run {
                     seat.end(Outcome::Failed(stopping())).await;
                     return None;
                 }
-                permit = &mut ticket => return Some((seat, permit)),
+                permits = &mut ticket => return Some((seat, permits)),
                 wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
                         self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await
@@ -147,6 +122,18 @@ impl Run {
                 None
             }
         }
+    }
+
+    /// Begins, and makes durable what it costs, before the first byte goes to the server.
+    async fn begin_and_pay(&self, seat: Seat, fare: Option<&mut Fare>) -> Option<Seat> {
+        let Some(fare) = fare else { return self.begin(seat).await };
+        if let Err(failure) = fare.pay() {
+            Box::pin(seat.end(Outcome::Failed(failure))).await;
+            return None;
+        }
+        // Both in one commit.
+        let (seat, ()) = Box::pin(futures_util::future::join(self.begin(seat), fare.written())).await;
+        seat
     }
 
     /// Makes sure that the record says Running before the first byte goes to the server.
@@ -196,14 +183,6 @@ impl Run {
 
 fn queued_at(ticket: &Ticket) -> Phase {
     Phase::Queued(ticket.watcher())
-}
-
-fn queue_full() -> Failure {
-    Failure::new(
-        Reason::Busy,
-        "too many calls wait for a free slot (limits.queue); nothing was sent, try again later",
-        Retry::After(Duration::from_secs(5)),
-    )
 }
 
 fn queue_timeout(limit: Duration) -> Failure {

@@ -90,7 +90,7 @@ fn write(writer: &mut ObjectWriter, task: &Task, phase: Option<&Phase>, now: Tim
     writer.string("lastUpdatedAt", &updated(task, phase).to_string());
     writer.number_or_null("ttlMs", task.ttl().map(millis));
     writer.number_or_null("pollIntervalMs", Some(millis(poll_interval(task, now))));
-    if let Some(facts) = facts(task, phase) {
+    if let Some(facts) = facts(task, phase, now) {
         writer.raw("_meta", &facts);
     }
 }
@@ -144,8 +144,8 @@ pub fn status_message(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Opt
     }
 }
 
-/// `_meta` with the vendor's members: why it failed and whether to try again, or the numbers of its progress.
-fn facts(task: &Task, phase: Option<&Phase>) -> Option<Json> {
+/// `_meta` with the vendor's members: why it failed and whether to try again, the numbers of its progress, what it costs.
+fn facts(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<Json> {
     let mut meta = serde_json::Map::new();
     match (&task.state, phase) {
         (State::Failed { cause: Cause::Ours(failure) }, _) => failure_facts(&mut meta, failure),
@@ -156,14 +156,19 @@ fn facts(task: &Task, phase: Option<&Phase>) -> Option<Json> {
             State::Running { .. } | State::InputRequired { .. },
             Some(Phase::Running { progress: Some((progress, _)) }),
         ) => {
-            meta.insert("dev.raincheck/progress".to_owned(), progress_facts(progress)?);
+            meta.extend(progress_facts(progress).map(|facts| ("dev.raincheck/progress".to_owned(), facts)));
         }
         (State::Queued, Some(Phase::Queued(place))) => {
-            meta.insert("dev.raincheck/place".to_owned(), place.now()?.into());
+            meta.extend(place.now().map(|place| ("dev.raincheck/place".to_owned(), place.into())));
         }
-        _ => return None,
+        _ => {}
     }
-    Some(Json::from_value(&meta.into()))
+    if !task.charge.is_free()
+        && let Ok(cost) = serde_json::from_str(&task.cost(now).to_string())
+    {
+        meta.insert("dev.raincheck/cost".to_owned(), cost);
+    }
+    (!meta.is_empty()).then(|| Json::from_value(&meta.into()))
 }
 
 fn failure_facts(meta: &mut serde_json::Map<String, serde_json::Value>, failure: &Failure) {

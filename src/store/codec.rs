@@ -2,14 +2,17 @@
 //!
 //! Numbers as LEB128, texts with their length before them, each enum as one byte. Version 2 has, before the state,
 //! what was asked so far, and a state with open questions, whose texts are beside the record. Version 3 has, before
-//! what was asked, the digest of the call's key and how often the call was run again. Both are still read.
+//! what was asked, the digest of the call's key, how often the call was run again and what it costs. Both are still read.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::config::Cost;
 use crate::protocol::{Failure, Json, QuestionKind, Reason, Retry};
-use crate::task::{Asked, Cause, Expiry, KeyDigest, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId};
+use crate::task::{
+    Asked, Cause, Charge, Expiry, KeyDigest, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId,
+};
 
 /// sled moves larger values into files that it never syncs; no power cut was survived with them.
 pub(super) const MAX_RECORD: usize = 4096;
@@ -61,6 +64,14 @@ pub(super) fn encode(task: &Task) -> Vec<u8> {
         }
     }
     put_number(&mut record, task.reruns.into());
+    if task.charge.is_free() {
+        record.push(0);
+    } else {
+        record.push(1);
+        for cost in [task.charge.price, task.charge.per_minute, task.charge.total] {
+            put_number(&mut record, cost.millionths());
+        }
+    }
     put_number(&mut record, task.asked.count.into());
     put_number(&mut record, task.asked.hinted.len() as u64);
     for hinted in &task.asked.hinted {
@@ -88,13 +99,16 @@ pub(super) fn decode(id: TaskId, record: &[u8]) -> Result<Task, BadRecord> {
         1 => Expiry::Limited { ttl: reader.duration()?, keep: reader.duration()? },
         _ => return Err(BadRecord::Malformed),
     };
-    let (key, reruns) = if version == VERSION { (reader.key()?, reader.small()?) } else { (None, 0) };
+    let (key, reruns, charge) = match version {
+        VERSION => (reader.key()?, reader.small()?, reader.charge()?),
+        _ => (None, 0, Charge::default()),
+    };
     let asked = if version == WITHOUT_QUESTIONS { Asked::default() } else { reader.asked()? };
     let state = reader.state()?;
     if !reader.0.is_empty() {
         return Err(BadRecord::Malformed);
     }
-    Ok(Task { id, owner, server, tool, created, updated, expiry, key, reruns, asked, state })
+    Ok(Task { id, owner, server, tool, created, updated, expiry, key, reruns, charge, asked, state })
 }
 
 /// The beginning of a message that is too long to be kept whole.
@@ -320,6 +334,17 @@ impl Reader<'_> {
         match self.byte()? {
             0 => Ok(None),
             1 => self.array().map(|bytes| Some(KeyDigest::from_bytes(bytes))),
+            _ => Err(BadRecord::Malformed),
+        }
+    }
+
+    fn charge(&mut self) -> Result<Charge, BadRecord> {
+        match self.byte()? {
+            0 => Ok(Charge::default()),
+            1 => {
+                let mut cost = || self.number().map(Cost::from_millionths);
+                Ok(Charge { price: cost()?, per_minute: cost()?, total: cost()? })
+            }
             _ => Err(BadRecord::Malformed),
         }
     }

@@ -13,9 +13,9 @@ use super::engine::{Engine, ExpiryKey, Oversized, Writes};
 use super::op::Op;
 use super::shared::{Hot, Slot};
 use crate::clock::{SystemClock, Timestamp};
-use crate::config::{Durability, StoreConfig};
+use crate::config::{Cost, Durability, StoreConfig};
 use crate::protocol::{Failure, Json, Question, QuestionKind, Reason, Retry};
-use crate::task::{Asked, Cause, Change, Expiry, KeyDigest, OpenQuestion, Owner, State, Stored, Task, TaskId};
+use crate::task::{Asked, Cause, Change, Charge, Expiry, KeyDigest, OpenQuestion, Owner, State, Stored, Task, TaskId};
 
 fn durations() -> impl Strategy<Value = Duration> {
     (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
@@ -84,11 +84,16 @@ fn tasks() -> impl Strategy<Value = Task> {
     ];
     let owners = (any::<u8>(), any::<[u8; 32]>()).prop_map(|(scheme, digest)| Owner::from_parts(scheme, digest));
     let keys = proptest::option::of(any::<[u8; 32]>()).prop_map(|key| key.map(KeyDigest::from_bytes));
+    let charges = any::<[u64; 3]>().prop_map(|costs| {
+        let [price, per_minute, total] = costs.map(Cost::from_millionths);
+        Charge { price, per_minute, total }
+    });
+    let more = (keys, any::<u32>(), prop_oneof![Just(Charge::default()), charges]);
     let names = (any::<String>(), any::<String>());
-    (owners, names, timestamps(), timestamps(), expiries, keys, any::<u32>(), asked(), states()).prop_map(
-        |(owner, (server, tool), created, updated, expiry, key, reruns, asked, state)| {
+    (owners, names, timestamps(), timestamps(), expiries, more, asked(), states()).prop_map(
+        |(owner, (server, tool), created, updated, expiry, (key, reruns, charge), asked, state)| {
             let id = TaskId::generate(created);
-            Task { id, owner, server, tool, created, updated, expiry, key, reruns, asked, state }
+            Task { id, owner, server, tool, created, updated, expiry, key, reruns, charge, asked, state }
         },
     )
 }
@@ -134,6 +139,7 @@ fn example(state: State, asked: Asked) -> Task {
         expiry: Expiry::Limited { ttl: Duration::from_secs(61), keep: Duration::new(1, 5) },
         key: None,
         reruns: 0,
+        charge: Charge::default(),
         asked,
         state,
     }
@@ -154,11 +160,17 @@ fn the_layout_of_a_record_is_what_it_always_was() {
     let failed = example(busy(), Asked { count: 3, hinted: vec![0x0102] });
     let record = written(2, b"\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00");
     assert_eq!(decode(failed.id, &record), Ok(failed.clone()));
-    let record = written(3, b"\0\0\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00");
+    let record = written(3, b"\0\0\0\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00");
     assert_eq!(encode(&failed), record);
     assert_eq!(decode(failed.id, &record), Ok(failed.clone()));
-    let keyed = Task { key: Some(KeyDigest::from_bytes([0xcd; 32])), reruns: 1, ..failed };
-    let with_key = [&[1], [0xcd; 32].as_slice(), b"\x01\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00"];
+    let [price, per_minute, total] = [7, 8, 300].map(Cost::from_millionths);
+    let charge = Charge { price, per_minute, total };
+    let keyed = Task { key: Some(KeyDigest::from_bytes([0xcd; 32])), reruns: 1, charge, ..failed };
+    let with_key = [
+        &[1],
+        [0xcd; 32].as_slice(),
+        b"\x01\x01\x07\x08\xac\x02\x03\x01\0\0\0\0\0\0\x01\x02\x04\x05\x02no\x01\x02\x00",
+    ];
     let record = written(3, &with_key.concat());
     assert_eq!(encode(&keyed), record);
     assert_eq!(decode(keyed.id, &record), Ok(keyed));
@@ -169,7 +181,7 @@ fn the_layout_of_a_record_is_what_it_always_was() {
     let asking = example(asking, Asked { count: 2, hinted: vec![] });
     let record = written(2, b"\x02\x00\x06\x01\x02\x01\x02\x04name\x02");
     assert_eq!(decode(asking.id, &record), Ok(asking.clone()));
-    let record = written(3, b"\0\0\x02\x00\x06\x01\x02\x01\x02\x04name\x02");
+    let record = written(3, b"\0\0\0\x02\x00\x06\x01\x02\x01\x02\x04name\x02");
     assert_eq!(encode(&asking), record);
     assert_eq!(decode(asking.id, &record), Ok(asking));
 }

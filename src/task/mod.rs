@@ -1,5 +1,6 @@
 //! The domain: what a task is, whose it is, and which states follow which. Pure, no I/O.
 
+mod charge;
 mod expiry;
 mod id;
 mod key;
@@ -7,6 +8,7 @@ mod owner;
 mod question;
 mod state;
 
+pub use charge::Charge;
 pub use expiry::Expiry;
 pub use id::{InvalidTaskId, TaskId};
 pub use key::KeyDigest;
@@ -17,6 +19,7 @@ pub use state::{Cause, Change, Refusal, State, Stored};
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::config::Cost;
 
 /// One call that goes on, or went on, in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct Task {
     pub key: Option<KeyDigest>,
     /// How often it was run again because a run was lost.
     pub reruns: u32,
+    /// What it costs.
+    pub charge: Charge,
     /// What it has asked so far.
     pub asked: Asked,
     /// How far it is.
@@ -49,8 +54,8 @@ impl Task {
     /// A task that waits for a free slot.
     pub fn queued(id: TaskId, owner: Owner, server: String, tool: String, now: Timestamp, expiry: Expiry) -> Self {
         let asked = Asked::default();
-        let (key, reruns, state) = (None, 0, State::Queued);
-        Self { id, owner, server, tool, created: now, updated: now, expiry, key, reruns, asked, state }
+        let (key, reruns, charge, state) = (None, 0, Charge::default(), State::Queued);
+        Self { id, owner, server, tool, created: now, updated: now, expiry, key, reruns, charge, asked, state }
     }
 
     /// The task after `change`, or why that may not be.
@@ -72,6 +77,7 @@ impl Task {
         next.updated = now.max(self.updated);
         if state.is_terminal() {
             next.expiry = self.expiry.at_end(self.created, next.updated);
+            next.charge.total = self.cost(now);
         }
         next.state = state;
         Ok(next)
@@ -84,6 +90,14 @@ impl Task {
         }
         let expiry = self.expiry.extended(self.created, now)?;
         Some(Self { expiry, ..self.clone() })
+    }
+
+    /// What it has cost so far: nothing before it was started; the time that it waits for input costs nothing.
+    pub fn cost(&self, now: Timestamp) -> Cost {
+        match self.state.ran(now) {
+            Some(ran) => self.charge.of_run(ran),
+            None => self.charge.total,
+        }
     }
 
     /// When it may be forgotten; `None` for never, and while it has not ended.

@@ -3,6 +3,7 @@
 //! On the wire Queued and Running are both `working`.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::question::{self, OpenQuestion};
 use crate::clock::Timestamp;
@@ -166,6 +167,15 @@ impl State {
         match self {
             Self::InputRequired { questions, .. } => questions,
             Self::Queued | Self::Running { .. } | Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled => &[],
+        }
+    }
+
+    /// How long it has run, without the time that input was awaited; `None` if it does not run.
+    pub(super) fn ran(&self, now: Timestamp) -> Option<Duration> {
+        match self {
+            Self::Running { started } => Some(now.since(*started)),
+            Self::InputRequired { started, since, .. } => Some(since.since(*started)),
+            Self::Queued | Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled => None,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::support::*;
 #[tokio::test]
 async fn a_call_over_the_limit_is_told_so_and_questions_about_tasks_never_are() {
     let mut setup = Setup::new();
-    setup.limits.calls = 1;
+    (setup.limits.calls, setup.limits.queue) = (1, 0);
     let mut server = setup.start().await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
     let (text, headers) = call("1", "slow", "");
@@ -33,7 +33,7 @@ async fn a_call_over_the_limit_is_told_so_and_questions_about_tasks_never_are() 
 #[tokio::test]
 async fn a_call_that_was_left_gives_its_place_back() {
     let mut setup = Setup::new();
-    setup.limits.calls = 1;
+    (setup.limits.calls, setup.limits.queue) = (1, 0);
     let mut server = setup.start().await;
     for _ in 0..3 {
         let mut client = server.connect().await;
@@ -123,7 +123,7 @@ async fn tasks_are_answered_for_as_long_as_runs_go_on() {
 #[tokio::test]
 async fn a_large_answer_keeps_its_place_until_it_is_out() {
     let mut setup = Setup::new();
-    setup.limits.calls = 1;
+    (setup.limits.calls, setup.limits.queue) = (1, 0);
     let mut server = setup.start().await;
     for slow in [false, true] {
         let (mut first, mut second) = (server.connect().await, server.connect().await);

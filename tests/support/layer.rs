@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use raincheck::clock::SystemClock;
-use raincheck::config::{Durability, StoreConfig, ToolPolicy};
+use raincheck::config::{Durability, OwnerRules, StoreConfig, ToolPolicy};
 use raincheck::jobs::Jobs;
 use raincheck::policy::Policies;
 use raincheck::protocol::{Call, Outcome, Reply, ReplySender};
@@ -95,6 +95,24 @@ impl Proxy {
         Self::around(policy, bounds, Linger::AtMost(Duration::from_millis(50)), TasksLayer::refuse_strange_states)
     }
 
+    /// With limits for owners.
+    pub fn ruled(policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
+        Self::in_folder(tempfile::tempdir().unwrap(), policy, bounds, rules)
+    }
+
+    /// Another process on the same store.
+    pub async fn restarted(self, policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
+        self.runner.drain();
+        self.runs.stop();
+        timeout(PATIENCE, self.runner.idle()).await.unwrap();
+        self.store.close().await;
+        Self::in_folder(self._folder, policy, bounds, rules)
+    }
+
+    fn in_folder(folder: TempDir, policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
+        Self::open(folder, policy, bounds, Linger::AtMost(Duration::from_millis(50)), |layer| layer, 0, rules)
+    }
+
     fn built(policy: ToolPolicy, bounds: Bounds, linger: Linger) -> Self {
         Self::around(policy, bounds, linger, |layer| layer)
     }
@@ -116,11 +134,23 @@ impl Proxy {
         min_free: u64,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        Self::open(folder, policy, bounds, linger, change, min_free, OwnerRules::default())
+    }
+
+    fn open(
+        folder: TempDir,
+        policy: ToolPolicy,
+        bounds: Bounds,
+        linger: Linger,
+        change: impl FnOnce(TasksLayer) -> TasksLayer,
+        min_free: u64,
+        rules: OwnerRules,
+    ) -> Self {
         let runs = Jobs::new();
         let path = folder.path().join("store");
         let config = StoreConfig { min_free_bytes: Some(min_free), ..store_config(&path) };
         let Opened { store, .. } = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
-        let runner = Runner::new(store.clone(), runs.clone(), bounds);
+        let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, rules);
         let (sender, sent) = mpsc::unbounded_channel();
         let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy));
         let service = change(layer.linger(linger)).layer(Scripted(sender));

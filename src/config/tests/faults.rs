@@ -67,6 +67,23 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
         "[owner]\nfrom = \"header:x-user\"\ntrusted = [\"10.0.0.0/33\", \"h\"]",
         &[("owner.trusted[0]", "a block"), ("owner.trusted[1]", "a block"), ("owner.trusted", "forged")],
     ),
+    (
+        "[owner.limits]\nbudget = \"100\"\nrate = \"x\"\nmax_running = 0\nmax_quued = 1",
+        &[
+            ("owner.limits.budget", "such as \"100/1d\""),
+            ("owner.limits.rate", "30/1m"),
+            ("owner.limits.max_running", "above 0"),
+            ("owner.limits.max_quued", "did you mean \"max_queued\"?"),
+        ],
+    ),
+    (
+        "[[owner.limit]]\nmax_running = 1\n[[owner.limit]]\nname = \"a\"\n[[owner.limit]]\nname = \"a\"\nbudget = 5",
+        &[
+            ("owner.limit[0].name", "is missing"),
+            ("owner.limit[2].name", "same name"),
+            ("owner.limit[2].budget", "an amount and a period"),
+        ],
+    ),
     ("[owner]\ntrusted = [\"10.0.0.1\"]", &[("owner.trusted", "only means something with from")]),
     (
         "[[owner.token]]\nname = \"a\"\ntoken = \"Bearer x\"\n[[owner.token]]\ntoken = \"t\"\ntoken_env = \"E\"",

@@ -40,7 +40,7 @@ pub(in crate::front) struct Seed {
     pub(in crate::front) principal: Principal,
     /// What is done with ids that are used twice.
     pub(in crate::front) same_id: SameId,
-    /// Places for calls, and how many there are (`limits.calls`).
+    /// Places for calls, and how many there are (`limits.calls` and `limits.queue`).
     pub(in crate::front) places: (Arc<Semaphore>, usize),
 }
 
@@ -277,7 +277,8 @@ impl Session {
     }
 
     fn too_many_calls(&self) -> Failure {
-        let message = format!("too many calls at once (limits.calls = {}); nothing was sent", self.0.seed.places.1);
+        let limit = self.0.seed.places.1;
+        let message = format!("too many calls at once (limits.calls and limits.queue allow {limit}); nothing was sent");
         Failure::new(Reason::Busy, message, Retry::After(std::time::Duration::from_secs(1)))
     }
 

@@ -301,7 +301,7 @@ async fn what_a_legacy_client_cannot_ask_for_never_reaches_the_server() {
 async fn calls_over_the_limit_are_refused_and_a_place_is_free_again_afterwards() {
     let mut world = world_with(INITIALIZED, SameId::Runs, 1).await;
     let (first, _asked) = world.asking(CALL).await;
-    assert!(answer(&mut world.request(CALL)).await.contains("limits.calls = 1"));
+    assert!(answer(&mut world.request(CALL)).await.contains("limits.queue allow 1"));
     drop(first);
     world.asking(CALL).await;
 }

@@ -71,12 +71,12 @@ where
     pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
         let StdioFront { server, service, limits } = front;
         let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        let (calls, cut, on_their_way) = (places(limits.calls), CancellationToken::new(), TaskTracker::new());
+        let (calls, cut, on_their_way) = (places(limits.held()), CancellationToken::new(), TaskTracker::new());
         let tracked = {
             let (service, on_their_way) = (service.clone(), on_their_way.clone());
             move |call| call::ask(service.clone(), call, on_their_way.token()).boxed()
         };
-        let in_session = (Arc::clone(&calls), limits.calls);
+        let in_session = (Arc::clone(&calls), limits.held());
         let sessions = Sessions::new(Arc::new(tracked), server.to_string(), in_session, outbox.clone(), Jobs::new());
         let in_flight = InFlight::new(cut.clone());
         let (streams, asks) = (places(limits.streams), places(ASKS_AT_ONCE));
@@ -277,8 +277,10 @@ where
             return Ok(Arc::clone(&self.asks).acquire_owned().await.ok());
         }
         let place = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-            let limit = self.limits.calls;
-            Refusal::busy(format!("too many calls at once (limits.calls = {limit}); nothing was sent"))
+            let limit = self.limits.held();
+            Refusal::busy(format!(
+                "too many calls at once (limits.calls and limits.queue allow {limit}); nothing was sent"
+            ))
         })?;
         Ok(Some(place))
     }

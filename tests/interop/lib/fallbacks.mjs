@@ -24,7 +24,7 @@ const expect = (what, is) => (is ? [] : [what]);
 /** A handle, then checks, and the result: each call below the limit. */
 const byHandle = (said) => [
   ...expect('the result is another', DONE.test(said.text ?? '') && !said.isError),
-  ...expect('it was not told to check', said.calls?.length > 2 && said.calls.slice(1).every((name) => name === 'check_job')),
+  ...expect('it was not told to check', said.calls?.length > 1 && said.calls.slice(1).every((name) => name === 'check_job')),
   ...expect('the tools are not listed once', !said.listed || COMPANIONS.every((name) => said.listed.filter((it) => it === name).length === 1))
 ];
 const refused = (said) => expect('it was not told why', said.isError && /Nothing was run.*fallback = "refuse"/s.test(said.text) && said.calls.length === 1);

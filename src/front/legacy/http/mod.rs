@@ -85,7 +85,7 @@ impl Legacy {
             jobs,
             keep_alive: listen.keep_alive,
             session_idle: listen.session_idle,
-            calls: (calls, limits.calls),
+            calls: (calls, limits.held()),
             streams: (streams, limits.streams),
         }
     }

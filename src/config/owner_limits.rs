@@ -1,0 +1,133 @@
+//! `[owner.limits]` and `[[owner.limit]]`: what each owner may use.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::policy::{Cost, Rate};
+use super::reader::{Reader, Section};
+use super::setting::{Setting, expected};
+
+/// What owners may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerRules {
+    /// Each owner whom nothing else is said of.
+    pub all: OwnerLimits,
+    /// Owners with a name: of a listed token, of a gateway's header, or the subject of a signed token.
+    pub named: BTreeMap<String, OwnerLimits>,
+}
+
+/// What one owner may use. They hold for calls of tools.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerLimits {
+    /// Runs at the same time; `None` for no limit but the common one.
+    pub max_running: Option<usize>,
+    /// Calls that wait for a slot; `None` for no limit but the common one.
+    pub max_queued: Option<usize>,
+    /// How often runs may be started; `None` for as often as one likes.
+    pub rate: Option<Rate>,
+    /// What may be spent; `None` for no limit.
+    pub budget: Option<Budget>,
+}
+
+/// How much may be spent in any period of that length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// How much.
+    pub amount: Cost,
+    /// In which time.
+    pub per: Duration,
+}
+
+/// A limit, or `"none"`.
+struct Bound<T>(Option<T>);
+
+impl OwnerRules {
+    /// What an owner with this name, or without one, may use.
+    pub fn of(&self, name: Option<&str>) -> &OwnerLimits {
+        match name {
+            Some(name) if !self.named.is_empty() => self.named.get(name).unwrap_or(&self.all),
+            _ => &self.all,
+        }
+    }
+
+    /// Whether any owner has a budget.
+    pub fn any_budget(&self) -> bool {
+        self.all.budget.is_some() || self.named.values().any(|limits| limits.budget.is_some())
+    }
+}
+
+/// Reads both. To be called with the section `[owner]`.
+pub(super) fn read<'a>(reader: &mut Reader<'a>, owner: &mut Section<'a>) -> OwnerRules {
+    let mut section = owner.table(reader, "limits");
+    let all = limits(reader, &mut section, &OwnerLimits::default());
+    section.finish(reader, &[]);
+    let mut named = BTreeMap::new();
+    for mut section in owner.tables(reader, "limit") {
+        let name: Option<String> = section.get(reader, "name");
+        if name.is_none() && !section.has(reader, "name") {
+            section.fault(reader, "name", "is missing: the name of the owner that it holds for");
+        }
+        let limits = limits(reader, &mut section, &all);
+        if name.is_some_and(|name| named.insert(name, limits).is_some()) {
+            section.fault(reader, "name", "an earlier entry has the same name; make them one");
+        }
+        section.finish(reader, &[]);
+    }
+    OwnerRules { all, named }
+}
+
+fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, default: &OwnerLimits) -> OwnerLimits {
+    let bound = |limit: Option<Bound<usize>>, default| limit.map_or(default, |Bound(limit)| limit);
+    OwnerLimits {
+        max_running: bound(section.get(reader, "max_running"), default.max_running),
+        max_queued: bound(section.get(reader, "max_queued"), default.max_queued),
+        rate: section.get(reader, "rate").map_or(default.rate, |Bound(rate)| rate),
+        budget: section.get(reader, "budget").map_or(default.budget, |Bound(budget)| budget),
+    }
+}
+
+impl<T: Setting> Setting for Bound<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self(None)) } else { T::from_text(text).map(|limit| Self(Some(limit))) }
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) if text == "none" => Ok(Self(None)),
+            other => T::from_toml(other).map(|limit| Self(Some(limit))),
+        }
+    }
+}
+
+impl Setting for Budget {
+    const EXPECTED: &'static str = "an amount and a period, such as \"100/1d\" or \"2.5/1h\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected {}, found \"{}\"", Self::EXPECTED, text.escape_debug());
+        let (amount, per) = text.split_once('/').ok_or_else(wrong)?;
+        let amount = Cost::from_text(amount.trim()).map_err(|_| wrong())?;
+        let per = per.trim();
+        let one = if per.starts_with(|first: char| first.is_ascii_digit()) { "" } else { "1" };
+        let per = Duration::from_text(&format!("{one}{per}")).map_err(|_| wrong())?;
+        Ok(Self { amount, per })
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => Self::from_text(text),
+            other => Err(expected::<Self>(other)),
+        }
+    }
+}
+
+/// As in the config: `100/1day`.
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.amount, humantime::format_duration(self.per))
+    }
+}

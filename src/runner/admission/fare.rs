@@ -1,0 +1,124 @@
+//! What one run costs an owner who has a budget.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ledger::minus;
+use super::purse::{Purse, Purses};
+use super::refusal;
+use crate::config::{Budget, Cost, ToolPolicy};
+use crate::protocol::{Failure, Principal};
+
+/// What one run costs. Dropped before [`Fare::sent`], it costs nothing.
+#[derive(Debug)]
+pub(in crate::runner) struct Fare {
+    purses: Arc<Purses>,
+    purse: Arc<Purse>,
+    budget: Budget,
+    price: Cost,
+    per_minute: Cost,
+    stage: Stage,
+    /// The time of run at which it is looked at again.
+    look_at: Duration,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The price is kept. To `Paid` when it is the call's turn.
+    Reserved,
+    /// The price is spent, but nothing was sent. To `Sent`.
+    Paid,
+    /// The price is spent, and so much for minutes.
+    Sent(Cost),
+}
+
+/// How long the minutes of a run are not counted at most.
+const LOOK: Duration = Duration::from_secs(1);
+/// And at least.
+const LEAST: Duration = Duration::from_millis(10);
+
+impl Fare {
+    /// Lets a call in, if the budget covers its start.
+    pub(super) fn reserve(
+        purses: &Arc<Purses>,
+        principal: &Principal,
+        budget: Budget,
+        policy: &ToolPolicy,
+    ) -> Result<Self, Failure> {
+        let purse = purses.of(principal, budget);
+        purses.reserve(&purse, budget, policy.price)?;
+        Ok(Self {
+            purses: Arc::clone(purses),
+            purse,
+            budget,
+            price: policy.price,
+            per_minute: policy.price_per_minute,
+            stage: Stage::Reserved,
+            look_at: Duration::ZERO,
+        })
+    }
+
+    /// Spends the price, before anything is sent. Fails if runs of the owner have used up the budget since it was let in.
+    pub(in crate::runner) fn pay(&mut self) -> Result<(), Failure> {
+        if self.stage == Stage::Reserved {
+            let left = self.purses.pay(&self.purse, self.budget, self.price)?;
+            self.stage = Stage::Paid;
+            self.look_again(Duration::ZERO, left);
+        }
+        Ok(())
+    }
+
+    /// The call is sent: from now on nothing is given back.
+    pub(in crate::runner) fn sent(&mut self) {
+        self.stage = Stage::Sent(Cost::ZERO);
+    }
+
+    /// Makes what was spent so far durable.
+    pub(in crate::runner) async fn written(&self) {
+        if self.price != Cost::ZERO {
+            self.purses.write(&self.purse).await;
+        }
+    }
+
+    /// The time of run at which [`Fare::count`] is to be called.
+    pub(in crate::runner) const fn look_at(&self) -> Duration {
+        self.look_at
+    }
+
+    /// Spends what a run of that time costs; fails if the budget is used up and the run costs more by the minute.
+    pub(in crate::runner) fn count(&mut self, ran: Duration) -> Result<(), Failure> {
+        let Stage::Sent(counted) = self.stage else { return Ok(()) };
+        let all = self.per_minute.for_time(ran).max(counted);
+        let more = minus(all, counted);
+        self.stage = Stage::Sent(all);
+        let left = self.purses.spend(&self.purse, self.budget, more);
+        self.look_again(ran, left);
+        if left == Cost::ZERO && self.per_minute != Cost::ZERO {
+            return Err(refusal::budget_used_up(self.budget));
+        }
+        Ok(())
+    }
+
+    fn look_again(&mut self, ran: Duration, left: Cost) {
+        let per_minute = self.per_minute.millionths();
+        self.look_at = if per_minute == 0 {
+            Duration::MAX
+        } else {
+            // When this run alone would have spent what is left.
+            let millis = u128::from(left.millionths()) * 60_000 / u128::from(per_minute);
+            let enough = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+            ran.saturating_add(enough.clamp(LEAST, LOOK))
+        };
+    }
+}
+
+impl Drop for Fare {
+    fn drop(&mut self) {
+        match self.stage {
+            Stage::Reserved => Purses::give_back(&self.purse, self.price),
+            Stage::Paid => Purses::refund(&self.purse, self.price),
+            Stage::Sent(_) => {}
+        }
+    }
+}

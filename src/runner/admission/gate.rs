@@ -1,0 +1,283 @@
+//! Slots for runs, and the line of those who wait for one.
+//!
+//! A call takes all its slots at once, or none and waits: whoever waits for a busy tool, or because its owner runs
+//! enough, holds nothing that others could use. Whoever waits does not fit now, for each slot that is given back goes to
+//! the first in the line whom it fits. So a call that fits need not look at the line.
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::line::{FairLine, Line};
+use super::pace::Pace;
+use super::refusal;
+use super::slots::{Claim, Slots};
+use crate::config::{OwnerLimits, ToolPolicy};
+use crate::protocol::{Failure, Principal};
+
+/// All slots, and the line in front of them.
+#[derive(Debug)]
+pub(in crate::runner) struct Gate {
+    state: Mutex<State>,
+    /// Makes keys of owners and tools that nobody can foresee.
+    keys: RandomState,
+}
+
+#[derive(Debug)]
+struct State {
+    slots: Slots,
+    line: FairLine<Waiting>,
+    most_waiting: usize,
+    next_ticket: u64,
+    pace: Pace,
+}
+
+/// Who comes to the gate.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::runner) struct Guest<'a> {
+    pub(in crate::runner) principal: &'a Principal,
+    /// What is called, if limits of tools and owners hold for it.
+    pub(in crate::runner) tool: Option<GuestTool<'a>>,
+}
+
+/// The tool that is called.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::runner) struct GuestTool<'a> {
+    pub(in crate::runner) server: &'a str,
+    pub(in crate::runner) name: &'a str,
+    pub(in crate::runner) policy: &'a ToolPolicy,
+    pub(in crate::runner) limits: &'a OwnerLimits,
+}
+
+/// The slots of one run, taken until this is dropped.
+#[derive(Debug)]
+pub(in crate::runner) struct Permits(Option<(Arc<Gate>, Claim)>);
+
+/// A place in the line: a future that ends with slots. Dropping it leaves the line.
+#[derive(Debug)]
+pub(in crate::runner) struct Ticket {
+    gate: Arc<Gate>,
+    number: u64,
+    key: Key,
+    slots: oneshot::Receiver<Permits>,
+}
+
+/// What one finds at a gate.
+#[derive(Debug)]
+pub(in crate::runner) enum Entry {
+    /// The slots were free.
+    Free(Permits),
+    /// They were not.
+    Wait(Ticket),
+}
+
+/// Tells the place of a ticket.
+#[derive(Clone, Debug)]
+pub struct Place {
+    gate: Weak<Gate>,
+    number: u64,
+    key: Key,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    claim: Claim,
+    since: Instant,
+    slots: oneshot::Sender<Permits>,
+}
+
+type Key = (u64, (u64, ()));
+
+/// The key of all that is no tool.
+const NO_TOOL: u64 = 0;
+
+impl Gate {
+    /// A gate with so many slots, for which so many may wait. Of both the last eighth is for owners who have fewer than
+    /// are left, so that none can take all.
+    pub(in crate::runner) fn new(slots: usize, most_waiting: usize) -> Arc<Self> {
+        let state = State {
+            slots: Slots::new(slots),
+            line: FairLine::default(),
+            most_waiting,
+            next_ticket: 0,
+            pace: Pace::default(),
+        };
+        Arc::new(Self { state: Mutex::new(state), keys: RandomState::new() })
+    }
+
+    /// Takes slots, or a place in the line. Refused, it has changed nothing.
+    pub(in crate::runner) fn enter(self: &Arc<Self>, guest: &Guest<'_>) -> Result<Entry, Failure> {
+        let owner = self.keys.hash_one(guest.principal);
+        let tool_key = |tool: &GuestTool<'_>| self.keys.hash_one((tool.server, tool.name));
+        let mut state = self.state();
+        let slots = &mut state.slots;
+        let limited = guest.tool.filter(|tool| has_limits(tool.policy));
+        let claim = Claim {
+            owner: slots.owners.place(owner),
+            tool: limited.map(|tool| slots.tools.place(tool_key(&tool))),
+            owner_runs: guest.tool.and_then(|tool| tool.limits.max_running),
+            tool_runs: limited.and_then(|tool| tool.policy.max_running),
+            is_tool: guest.tool.is_some(),
+        };
+        if let Some(tool) = &guest.tool {
+            slots.check_rates(&claim, tool)?;
+        }
+        let fits = slots.fit(&claim);
+        if !fits {
+            state.check_line(&claim, guest)?;
+        }
+        if let Some(tool) = &guest.tool {
+            state.slots.count_start(&claim, tool);
+        }
+        if fits {
+            state.slots.take(&claim);
+            return Ok(Entry::Free(Permits(Some((Arc::clone(self), claim)))));
+        }
+        let key = (owner, (guest.tool.as_ref().map_or(NO_TOOL, tool_key), ()));
+        let (sender, slots) = oneshot::channel();
+        let number = state.push(key, claim, sender);
+        Ok(Entry::Wait(Ticket { gate: Arc::clone(self), number, key, slots }))
+    }
+
+    /// Gives slots back, and hands on what is free.
+    fn release(self: &Arc<Self>, claim: &Claim) {
+        let mut state = self.state();
+        state.slots.release(claim);
+        let mut undelivered = None;
+        loop {
+            if let Some(claim) = undelivered.take() {
+                state.slots.release(&claim);
+            }
+            let Some(next) = state.pop() else { return };
+            drop(state);
+            let permits = Permits(Some((Arc::clone(self), next.claim)));
+            // Whoever has left meanwhile sends them back; they must not come back through here.
+            undelivered =
+                next.slots.send(permits).err().and_then(|mut permits| permits.0.take()).map(|(_, claim)| claim);
+            state = self.state();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics with the lock held, so a poisoned state is still in order.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether one more may wait.
+    fn check_line(&self, claim: &Claim, guest: &Guest<'_>) -> Result<(), Failure> {
+        let left = self.most_waiting.saturating_sub(self.line.len());
+        let (owner, tool) =
+            (self.slots.owners.get(claim.owner), claim.tool.and_then(|place| self.slots.tools.get(place)));
+        let owner_waits = owner.map_or(0, |owner| owner.waiting);
+        if let (Some(guest), Some(tool)) = (&guest.tool, tool)
+            && guest.policy.max_queued.is_some_and(|most| tool.waiting >= most)
+        {
+            return Err(refusal::tool_queue_full(guest.name, tool.pace.estimate()));
+        }
+        let tool_calls = owner.map_or(0, |owner| owner.tools_waiting);
+        if guest.tool.and_then(|tool| tool.limits.max_queued).is_some_and(|most| tool_calls >= most) {
+            return Err(refusal::owner_queue_full(self.pace.estimate()));
+        }
+        if left == 0 {
+            return Err(refusal::queue_full(self.pace.estimate()));
+        }
+        if left <= self.most_waiting / 8 && owner_waits >= left {
+            return Err(refusal::queue_share_full(self.pace.estimate()));
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, key: Key, claim: Claim, slots: oneshot::Sender<Permits>) -> u64 {
+        let (number, since) = (self.next_ticket, Instant::now());
+        self.next_ticket += 1;
+        self.count(&claim, 1);
+        if self.line.len() == 0 {
+            self.pace.begin(since);
+        }
+        self.line.push(key, number, Waiting { claim, since, slots });
+        number
+    }
+
+    /// Takes the first out whom the free slots fit, and its slots for it.
+    fn pop(&mut self) -> Option<Waiting> {
+        let slots = &self.slots;
+        if self.line.len() == 0 || slots.are_taken() {
+            return None;
+        }
+        let next = self.line.pop(&mut |waiting: &Waiting| slots.fit(&waiting.claim))?;
+        let now = Instant::now();
+        self.pace.step(now);
+        if let Some(tool) = next.claim.tool.and_then(|place| self.slots.tools.get_mut(place)) {
+            tool.pace.since(next.since, now);
+        }
+        self.count(&next.claim, -1);
+        self.slots.take(&next.claim);
+        Some(next)
+    }
+
+    /// Counts one more who waits, or one less.
+    fn count(&mut self, claim: &Claim, change: isize) {
+        if let Some(owner) = self.slots.owners.get_mut(claim.owner) {
+            owner.waiting = owner.waiting.saturating_add_signed(change);
+            if claim.is_tool {
+                owner.tools_waiting = owner.tools_waiting.saturating_add_signed(change);
+            }
+        }
+        if let Some(tool) = claim.tool.and_then(|place| self.slots.tools.get_mut(place)) {
+            tool.waiting = tool.waiting.saturating_add_signed(change);
+        }
+    }
+}
+
+fn has_limits(policy: &ToolPolicy) -> bool {
+    policy.max_running.is_some() || policy.max_queued.is_some() || policy.rate.is_some()
+}
+
+impl Drop for Permits {
+    fn drop(&mut self) {
+        if let Some((gate, claim)) = self.0.take() {
+            gate.release(&claim);
+        }
+    }
+}
+
+impl Ticket {
+    /// Something that can tell the place later without holding it.
+    pub(in crate::runner) fn watcher(&self) -> Place {
+        Place { gate: Arc::downgrade(&self.gate), number: self.number, key: self.key }
+    }
+}
+
+impl Future for Ticket {
+    type Output = Permits;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permits> {
+        // The line lives as long as its gate, which this ticket holds: the sender is never lost.
+        Pin::new(&mut self.slots).poll(context).map(|slots| slots.unwrap_or(Permits(None)))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut state = self.gate.state();
+        if let Some(left) = state.line.remove(&self.key, self.number) {
+            state.count(&left.claim, -1);
+        }
+    }
+}
+
+impl Place {
+    /// The place in the line, from 1; `None` once the wait is over. Those who do not fit may be overtaken.
+    pub fn now(&self) -> Option<usize> {
+        let gate = self.gate.upgrade()?;
+        let state = gate.state();
+        state.line.ahead(&self.key, self.number).map(|ahead| ahead + 1)
+    }
+}

@@ -1,0 +1,97 @@
+//! How often runs may be started.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::config::Rate;
+
+/// Tokens for starts, refilled evenly, as many as one period has at most (the generic cell rate algorithm: all there is
+/// to know is when the bucket will be full again).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bucket {
+    /// `None` if it was never used.
+    full_at: Option<Instant>,
+}
+
+impl Bucket {
+    /// How long it takes until there is a token; `None` if there is one now.
+    pub(super) fn wait(&self, rate: Rate, now: Instant) -> Option<Duration> {
+        let missing = self.full_at.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
+        let room = interval(rate).saturating_mul(rate.count.saturating_sub(1));
+        missing.checked_sub(room).filter(|wait| !wait.is_zero())
+    }
+
+    /// Takes a token.
+    pub(super) fn take(&mut self, rate: Rate, now: Instant) {
+        let full = self.full_at.map_or(now, |full| full.max(now));
+        // Rates of a config are far from what an instant cannot hold.
+        self.full_at = full.checked_add(interval(rate));
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        self.full_at.is_none_or(|full| full <= now)
+    }
+}
+
+/// The time from one token to the next, rounded up: never more than so many in a period.
+fn interval(rate: Rate) -> Duration {
+    let nanos = rate.per.as_nanos().div_ceil(u128::from(rate.count.max(1)));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn rate(count: u32, seconds: u64) -> Rate {
+        Rate { count, per: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn the_wait_is_exact() {
+        let (start, rate) = (Instant::now(), rate(3, 60));
+        let mut bucket = Bucket::default();
+        for _ in 0..3 {
+            assert_eq!(bucket.wait(rate, start), None);
+            bucket.take(rate, start);
+        }
+        assert_eq!(bucket.wait(rate, start), Some(Duration::from_secs(20)));
+        let almost = start + Duration::from_nanos(19_999_999_999);
+        assert_eq!(bucket.wait(rate, almost), Some(Duration::from_nanos(1)));
+        assert_eq!(bucket.wait(rate, start + Duration::from_secs(20)), None);
+        bucket.take(rate, start + Duration::from_secs(20));
+        assert_eq!(bucket.wait(rate, start + Duration::from_secs(20)), Some(Duration::from_secs(20)));
+        assert!(!bucket.is_full(start + Duration::from_secs(79)) && bucket.is_full(start + Duration::from_secs(80)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_is_neither_too_long_nor_too_short_and_never_more_than_the_burst_and_the_refill_start(
+            count in 1..50_u32,
+            seconds in 1..100_000_u64,
+            steps in proptest::collection::vec(0..5_000_u64, 1..200),
+        ) {
+            let (start, rate) = (Instant::now(), rate(count, seconds));
+            let (mut bucket, mut now, mut taken) = (Bucket::default(), start, 0_u32);
+            for step in steps {
+                now += Duration::from_millis(step);
+                match bucket.wait(rate, now) {
+                    None => {
+                        bucket.take(rate, now);
+                        taken += 1;
+                    }
+                    Some(wait) => {
+                        prop_assert!(bucket.wait(rate, now + wait).is_none());
+                        prop_assert!(bucket.wait(rate, now + wait - Duration::from_nanos(1)).is_some());
+                    }
+                }
+            }
+            let refilled = (now - start).as_nanos() * u128::from(count) / rate.per.as_nanos();
+            prop_assert!(u128::from(taken) <= u128::from(count) + refilled);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The gate: who gets slots, who waits, who is refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::gate::{Entry, Gate, Guest, GuestTool, Permits, Ticket};
+use crate::config::{OwnerLimits, Rate, ToolPolicy};
+use crate::protocol::{Failure, Principal, Reason, Retry};
+
+/// What a test says of a call.
+#[derive(Default)]
+struct Of {
+    policy: ToolPolicy,
+    limits: OwnerLimits,
+}
+
+impl Of {
+    fn tool(policy: ToolPolicy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    fn owner(limits: OwnerLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    fn enter(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Result<Entry, Failure> {
+        let tool = GuestTool { server: "s", name, policy: &self.policy, limits: &self.limits };
+        gate.enter(&Guest { principal: &Principal::Named(who.into()), tool: Some(tool) })
+    }
+
+    fn wait(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Ticket {
+        match self.enter(gate, who, name).unwrap() {
+            Entry::Wait(ticket) => ticket,
+            Entry::Free(_) => panic!("a slot was free"),
+        }
+    }
+
+    fn free(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Permits {
+        match self.enter(gate, who, name).unwrap() {
+            Entry::Free(permits) => permits,
+            Entry::Wait(_) => panic!("no slot was free"),
+        }
+    }
+
+    fn refused(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Failure {
+        self.enter(gate, who, name).unwrap_err()
+    }
+}
+
+fn two() -> ToolPolicy {
+    ToolPolicy { max_running: Some(2), ..ToolPolicy::default() }
+}
+
+fn is_ready(ticket: &mut Ticket) -> Option<Permits> {
+    ticket.now_or_never()
+}
+
+#[test]
+fn slots_go_to_those_who_wait_in_order() {
+    let (gate, of) = (Gate::new(1, 10), Of::default());
+    let running = of.free(&gate, "ann", "t");
+    let (mut first, mut second) = (of.wait(&gate, "ann", "t"), of.wait(&gate, "ann", "t"));
+    let (one, two) = (first.watcher(), second.watcher());
+    assert_eq!((one.now(), two.now()), (Some(1), Some(2)));
+    drop(running);
+    assert_eq!((one.now(), two.now()), (None, Some(1)));
+    assert!(is_ready(&mut second).is_none());
+    let running = is_ready(&mut first).unwrap();
+    drop(running);
+    assert!(is_ready(&mut second).is_some());
+}
+
+#[test]
+fn slots_given_to_one_who_leaves_go_to_the_next() {
+    let (gate, of) = (Gate::new(1, 10), Of::default());
+    let running = of.free(&gate, "ann", "t");
+    let (first, mut second) = (of.wait(&gate, "ann", "t"), of.wait(&gate, "ann", "t"));
+    drop(running);
+    // The first has the slot, but never looked.
+    drop(first);
+    assert!(is_ready(&mut second).is_some());
+}
+
+#[test]
+fn leaving_the_line_moves_the_others_up() {
+    let (gate, of) = (Gate::new(1, 10), Of::default());
+    let running = of.free(&gate, "ann", "t");
+    let (first, second) = (of.wait(&gate, "ann", "t"), of.wait(&gate, "ann", "t"));
+    let place = second.watcher();
+    drop(first);
+    assert_eq!(place.now(), Some(1));
+    drop(running);
+    drop(second);
+    assert_eq!(place.now(), None);
+    of.free(&gate, "ann", "t");
+}
+
+#[test]
+fn who_waits_for_a_busy_tool_holds_nothing_that_others_need() {
+    let (gate, limited, free) = (Gate::new(3, 10), Of::tool(two()), Of::default());
+    let (first, _second) = (limited.free(&gate, "ann", "slow"), limited.free(&gate, "ann", "slow"));
+    let mut slow = limited.wait(&gate, "ann", "slow");
+    let quick = free.free(&gate, "ann", "quick");
+    // All three slots are taken now; who comes next waits for any.
+    let mut other = free.wait(&gate, "bo", "quick");
+    drop(quick);
+    assert!(is_ready(&mut slow).is_none(), "the tool has all the runs that it may have");
+    assert!(is_ready(&mut other).is_some());
+    drop(first);
+    assert!(is_ready(&mut slow).is_some());
+}
+
+#[test]
+fn an_owner_who_runs_enough_delays_nobody_and_no_limit_holds_for_other_methods() {
+    let gate = Gate::new(4, 10);
+    let of = Of::owner(OwnerLimits { max_running: Some(2), max_queued: Some(1), ..OwnerLimits::default() });
+    let (first, _second) = (of.free(&gate, "ann", "a"), of.free(&gate, "ann", "b"));
+    let mut third = of.wait(&gate, "ann", "c");
+    let refused = of.refused(&gate, "ann", "d");
+    assert_eq!(refused.reason, Reason::QueueFull);
+    assert!(refused.message.contains("max_queued of the owner"), "{}", refused.message);
+    let ann = Principal::Named("ann".into());
+    assert!(matches!(gate.enter(&Guest { principal: &ann, tool: None }), Ok(Entry::Free(_))));
+    let _bo = of.free(&gate, "bo", "a");
+    assert!(is_ready(&mut third).is_none());
+    drop(first);
+    assert!(is_ready(&mut third).is_some());
+}
+
+#[test]
+fn a_greedy_owner_with_a_thousand_calls_delays_another_by_one_turn() {
+    let (gate, of) = (Gate::new(1, 10_000), Of::default());
+    let mut running = of.free(&gate, "greedy", "t");
+    let mut greedy: Vec<_> = (0..1000).map(|n| of.wait(&gate, "greedy", &format!("t{}", n % 3))).collect();
+    let mut other = of.wait(&gate, "other", "t");
+    assert_eq!(other.watcher().now(), Some(2));
+    let mut turns = 0;
+    let _others = loop {
+        drop(running);
+        if let Some(permits) = is_ready(&mut other) {
+            break permits;
+        }
+        turns += 1;
+        running = greedy.iter_mut().find_map(is_ready).unwrap();
+        greedy.retain(|ticket| ticket.watcher().now().is_some());
+    };
+    assert_eq!((turns, greedy.len()), (1, 999));
+}
+
+#[test]
+fn nobody_takes_the_last_slots_while_others_have_none() {
+    let (gate, of) = (Gate::new(16, 16), Of::default());
+    let mut greedy: Vec<_> = (0..14).map(|_| of.free(&gate, "greedy", "t")).collect();
+    let mut more = of.wait(&gate, "greedy", "t");
+    let others = (of.free(&gate, "ann", "t"), of.free(&gate, "bo", "t"));
+    let mut third = of.wait(&gate, "cy", "t");
+    greedy.pop();
+    assert!(is_ready(&mut more).is_none());
+    let third = is_ready(&mut third).unwrap();
+    drop((others, third));
+    assert!(is_ready(&mut more).is_some(), "the greedy one has more than the others, but slots are left");
+}
+
+#[test]
+fn nobody_fills_the_line_and_each_refusal_names_its_limit() {
+    let (gate, of) = (Gate::new(1, 16), Of::tool(ToolPolicy { max_queued: Some(15), ..ToolPolicy::default() }));
+    let _running = of.free(&gate, "greedy", "t");
+    let _greedy: Vec<_> = (0..14).map(|_| of.wait(&gate, "greedy", "t")).collect();
+    let refused = of.refused(&gate, "greedy", "t");
+    assert!(refused.message.contains("share"), "{}", refused.message);
+    let _ann = of.wait(&gate, "ann", "t");
+    let refused = of.refused(&gate, "bo", "t");
+    assert!(refused.message.contains("\"t\"") && refused.message.contains("max_queued"), "{}", refused.message);
+    let _bo = of.wait(&gate, "bo", "other");
+    let refused = of.refused(&gate, "cy", "other");
+    assert_eq!((refused.reason, refused.retry), (Reason::QueueFull, Retry::After(Duration::from_secs(5))));
+    assert!(refused.message.contains("limits.queue"), "{}", refused.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_lets_so_many_start_and_says_exactly_when_the_next_may() {
+    let rate = Some(Rate { count: 2, per: Duration::from_mins(1) });
+    let gate = Gate::new(100, 100);
+    let by_tool = Of::tool(ToolPolicy { rate, ..ToolPolicy::default() });
+    let by_owner = Of::owner(OwnerLimits { rate, ..OwnerLimits::default() });
+    for (of, named) in [(by_tool, "(rate)"), (by_owner, "rate of the owner")] {
+        let _runs = (of.free(&gate, "ann", "t"), of.free(&gate, "ann", "t"));
+        let refused = of.refused(&gate, "ann", "t");
+        assert_eq!((refused.reason, refused.retry), (Reason::RateLimited, Retry::After(Duration::from_secs(30))));
+        assert!(refused.message.contains(named) && refused.message.contains("2/1m"), "{}", refused.message);
+        tokio::time::advance(Duration::from_millis(29_999)).await;
+        assert_eq!(of.refused(&gate, "ann", "t").retry, Retry::After(Duration::from_millis(1)));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        of.free(&gate, "ann", "t");
+        of.refused(&gate, "ann", "t");
+    }
+    // The tool's rate is for all owners, the owner's for all tools.
+    let of = Of {
+        policy: ToolPolicy { rate, ..ToolPolicy::default() },
+        limits: OwnerLimits { rate, ..OwnerLimits::default() },
+    };
+    tokio::time::advance(Duration::from_mins(2)).await;
+    drop((of.free(&gate, "ann", "a"), of.free(&gate, "ann", "b")));
+    assert!(of.refused(&gate, "ann", "c").message.contains("owner"));
+    drop(of.free(&gate, "bo", "a"));
+    assert!(of.refused(&gate, "bo", "a").message.contains("\"a\""));
+}
+
+#[test]
+fn a_refused_call_counts_for_nothing() {
+    let rate = Some(Rate { count: 2, per: Duration::from_mins(1) });
+    let gate = Gate::new(1, 1);
+    let of = Of::tool(ToolPolicy { rate, max_queued: Some(1), ..ToolPolicy::default() });
+    let running = of.free(&gate, "ann", "t");
+    let waits = Of::default().wait(&gate, "ann", "other");
+    for _ in 0..5 {
+        assert_eq!(of.refused(&gate, "ann", "t").reason, Reason::QueueFull);
+    }
+    drop((running, waits));
+    of.free(&gate, "ann", "t");
+}
