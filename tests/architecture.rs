@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that meets something odd is to stop there")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -197,4 +197,50 @@ fn files_and_functions_are_short() {
         faults.extend(long.0.into_iter().map(|fault| format!("{}: {fault}", source.path.display())));
     }
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// The names of the functions of a file, however deep.
+#[derive(Default)]
+struct Functions(HashSet<String>);
+
+impl<'a> Visit<'a> for Functions {
+    fn visit_item_fn(&mut self, function: &'a syn::ItemFn) {
+        self.0.insert(function.sig.ident.to_string());
+        syn::visit::visit_item_fn(self, function);
+    }
+
+    /// Property tests are functions in a macro.
+    fn visit_macro(&mut self, called: &'a syn::Macro) {
+        let text = called.tokens.to_string();
+        let names = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', ' ']).next());
+        self.0.extend(names.map(str::to_owned));
+    }
+}
+
+#[test]
+fn every_field_case_has_tests_that_exist() {
+    let mut functions: BTreeMap<PathBuf, HashSet<String>> = BTreeMap::new();
+    for source in sources("src").into_iter().chain(sources("tests")) {
+        let mut found = Functions::default();
+        found.visit_file(&source.syntax);
+        functions.insert(source.path, found.0);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = fs::read_to_string(root.join("tests/field-cases.md")).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let (mut faults, mut cases) = (Vec::new(), 0);
+    for row in rows {
+        let [_, case, _, tests, _] = row.split('|').collect::<Vec<_>>()[..] else { panic!("no row: {row}") };
+        let tests: Vec<_> = tests.split('`').filter(|part| part.contains("::")).collect();
+        assert!(!tests.is_empty(), "{case} has no test");
+        for test in tests {
+            let (file, name) = test.split_once("::").unwrap();
+            if !functions.get(&root.join(file)).is_some_and(|functions| functions.contains(name)) {
+                faults.push(format!("{case}: {test}"));
+            }
+        }
+        cases += 1;
+    }
+    assert!(faults.is_empty(), "tests that do not exist: {faults:#?}");
+    assert!(cases >= 53, "{cases} cases");
 }

@@ -236,3 +236,126 @@ fn a_handle_that_cannot_be_kept_is_shown() {
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "the report\n"));
     assert!(stderr(&output).contains(&format!("write this handle down: {TASK}")), "{}", stderr(&output));
 }
+
+/// A form with a field of every type, under the key `it's`.
+fn asks(method: &str, _: usize) -> Result<Value, Value> {
+    let form = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "title": "Your name", "minLength": 2 },
+            "mail": { "type": "string", "format": "email", "description": "Where the report goes" },
+            "age": { "type": "integer", "minimum": 18, "maximum": 120 },
+            "size": { "type": "string", "oneOf": [{ "const": "s", "title": "Small" }, { "const": "m" }] },
+            "tags": { "type": "array", "items": { "type": "string", "enum": ["a", "b"] }, "maxItems": 1 },
+            "sure": { "type": "boolean", "default": true },
+        },
+        "required": ["name", "age"],
+    });
+    let params = json!({ "mode": "form", "message": "Who are you?", "requestedSchema": form });
+    let requests = json!({ "it's": { "method": "elicitation/create", "params": params } });
+    Ok(match method {
+        "tools/call" => task("task", "working", json!({})),
+        "tasks/get" => task("complete", "input_required", json!({ "inputRequests": requests })),
+        _ => json!({ "resultType": "complete" }),
+    })
+}
+
+#[test]
+fn a_wrong_answer_is_refused_with_what_to_do_and_nothing_is_sent() {
+    let server = Server::start(asks);
+    server.call(&["--detach"]);
+    let cases = [
+        (r#"{"name":"Ann","age":20}"#, "\"action\" is missing"),
+        (r#"{"action":"yes","content":{}}"#, "\"action\" is \"accept\", \"decline\" or \"cancel\", not \"yes\""),
+        (r#"{"action":"accept"}"#, "\"name\" is required"),
+        (r#"{"action":"accept","content":{"name":"Ann"}}"#, "\"age\" is required"),
+        (r#"{"action":"accept","content":{"name":7,"age":20}}"#, "\"name\" must be text"),
+        (r#"{"action":"accept","content":{"name":"A","age":20}}"#, "\"name\" must be text of 2 characters or more"),
+        (r#"{"action":"accept","content":{"name":"Ann","age":2}}"#, "\"age\" must be a whole number, 18 to 120"),
+        (r#"{"action":"accept","content":{"name":"Ann","age":20.5}}"#, "\"age\" must be a whole number"),
+        (r#"{"action":"accept","content":{"name":"Ann","age":20,"mail":"ann"}}"#, "\"mail\" must be an e-mail address"),
+        (r#"{"action":"accept","content":{"name":"Ann","age":20,"size":"l"}}"#, "\"size\" must be one of s (Small), m"),
+        (r#"{"action":"accept","content":{"name":"Ann","age":20,"tags":["a","b"]}}"#, "\"tags\" must be a list"),
+        (r#"{"action":"accept","content":{"name":"Ann","age":20,"sure":"yes"}}"#, "\"sure\" must be true or false"),
+        (r#"{"action":"accept","content":{"name":"Ann","agge":20}}"#, "has no field \"agge\""),
+        (r#"{"action":"decline","content":{"name":"Ann"}}"#, "\"content\" goes with \"accept\" only"),
+    ];
+    for (answer, says) in cases {
+        let output = server.run(&["task", "answer", "last", "it's", answer]);
+        assert_eq!(output.status.code(), Some(64), "{answer}");
+        let text = stderr(&output);
+        assert!(text.contains(says) && text.contains("nothing was sent"), "{says} in {text}");
+        assert!(text.contains("raincheck task answer"), "{text}");
+    }
+    let output = server.run(&["task", "answer", "last", "its", r#"{"action":"cancel"}"#]);
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("does not ask \"its\""), "{output:?}");
+    assert!(!server.methods().contains(&"tasks/update".to_owned()));
+    for right in [r#"{"action":"cancel"}"#, r#"{"action":"accept","content":{"name":"Ann","age":20,"tags":[]}}"#] {
+        let output = server.run(&["task", "answer", "last", "it's", right]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    assert_eq!(server.methods().iter().filter(|method| *method == "tasks/update").count(), 2);
+}
+
+#[test]
+fn get_shows_each_field_of_a_form_and_a_command_that_answers_it() {
+    let server = Server::start(asks);
+    server.call(&["--detach"]);
+    let output = server.run(&["task", "get", "last"]);
+    let text = stderr(&output);
+    let lines = [
+        "  name  text of 2 characters or more, required: Your name",
+        "  mail  an e-mail address: Where the report goes",
+        "  age   a whole number, 18 to 120, required",
+        "  size  one of s (Small), m",
+        "  tags  a list of any of a, b, at most 1",
+        "  sure  true or false, default true",
+    ];
+    for line in lines {
+        assert!(text.lines().any(|found| found == line), "{line:?} in {text}");
+    }
+    let command = text.lines().find_map(|line| line.trim().strip_prefix("raincheck ")).unwrap();
+    let line = format!("{BINARY} {command}");
+    let mut shell = Command::new("sh");
+    let output = shell.args(["-c", &line]).env("RAINCHECK_HANDLES", server.handles()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
+    assert!(server.methods().contains(&"tasks/update".to_owned()));
+}
+
+#[test]
+fn handles_can_be_forgotten_one_by_one_or_when_their_tasks_have_ended() {
+    fn script(method: &str, count: usize) -> Result<Value, Value> {
+        let id = format!("{count}{TASK}");
+        let mut answer = match (method, count) {
+            ("tools/call", _) => task("task", "working", json!({})),
+            // The list is made from the newest handles, oldest first.
+            ("tasks/get", 3) => task("complete", "completed", json!({ "result": text("the report", false) })),
+            ("tasks/get", 4 | 6) => return Err(json!({ "code": -32602, "message": "Task not found" })),
+            _ => task("complete", "working", json!({})),
+        };
+        answer["taskId"] = json!(id);
+        Ok(answer)
+    }
+    let kept = |server: &Server| std::fs::read_to_string(server.handles()).unwrap();
+    let server = Server::start(script);
+    for _ in 0..3 {
+        server.call(&["--detach"]);
+    }
+    assert_eq!(kept(&server).lines().count(), 3);
+    for wrong in [&["task", "forget"][..], &["task", "forget", "last", "--ended"]] {
+        assert_eq!(server.run(wrong).status.code(), Some(64), "{wrong:?}");
+    }
+    assert_eq!(server.run(&["task", "forget", "zzz"]).status.code(), Some(1));
+    let output = server.run(&["task", "forget", "--ended"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 handle is forgotten, 2 handles are kept"), "{}", stderr(&output));
+    // Somebody who sends no credentials finds nothing of those who do.
+    assert!(stderr(&output).contains("1 handle is kept that the server does not know"), "{}", stderr(&output));
+    let output = server.run(&["task", "forget", "--unknown"]);
+    assert!(stderr(&output).contains("1 handle is forgotten, 1 handle is kept"), "{}", stderr(&output));
+    assert!(kept(&server).lines().count() == 1 && kept(&server).contains(&format!("2{TASK}")), "{}", kept(&server));
+    let output = server.run(&["task", "forget", "2"]);
+    assert!(stderr(&output).contains("the handle is forgotten; its task is not touched"), "{}", stderr(&output));
+    assert_eq!(kept(&server), "");
+    assert_eq!(server.methods().iter().filter(|method| *method == "tasks/cancel").count(), 0);
+}

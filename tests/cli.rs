@@ -46,14 +46,46 @@ fn a_call_to_nobody_fails_and_says_why() {
     // A port that was free a moment ago.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = Command::new(BINARY)
-        .args(["call", &format!("http://{address}/mcp"), "quick"])
+        .args(["call", &format!("http://{address}/mcp?key=s3cret"), "quick"])
         .env("RAINCHECK_HANDLES", directory.path().join("handles"))
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("the server cannot be reached"), "{}", stderr(&output));
-    for bad in ["{", "[]", "{\"a\":1,\"a\":2}"] {
-        assert_eq!(run(&["call", "http://127.0.0.1:9/mcp", "quick", bad]).status.code(), Some(64), "{bad}");
+    let says = format!("the server at http://{address}/mcp cannot be reached");
+    assert!(stderr(&output).contains(&says) && !stderr(&output).contains("s3cret"), "{}", stderr(&output));
+    for bad in ["{", "[]", "quick"] {
+        let output = run(&["call", "http://127.0.0.1:9/mcp", "quick", bad]);
+        assert_eq!(output.status.code(), Some(64), "{bad}");
+        assert_eq!(stderr(&output).matches("JSON").count(), 1, "{}", stderr(&output));
+    }
+    let twice = "{\"a\":1,\"a\":2}";
+    assert_eq!(run(&["call", "http://127.0.0.1:9/mcp", "quick", twice]).status.code(), Some(64));
+}
+
+#[test]
+fn a_port_in_use_is_told_with_what_names_it() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let (file, store) = (directory.path().join("x.toml"), directory.path().join("store"));
+    let text = format!("[listen]\nhttp = \"{address}\"\n[[server]]\nname = \"a\"\nurl = \"http://127.0.0.1:9/mcp\"\n");
+    std::fs::write(&file, text).unwrap();
+    let (file, store) = (file.to_str().unwrap(), store.to_str().unwrap());
+    let url = ["serve", "--store", store, "--url", "http://127.0.0.1:9/mcp"];
+    let by_flag = [&url[..], &["--listen", &address]].concat();
+    let by_file = ["serve", "--store", store, "--config", file];
+    let set = ("RAINCHECK_LISTEN_HTTP", address.as_str());
+    let cases = [
+        (by_flag.as_slice(), None, "give --listen another address"),
+        (by_file.as_slice(), None, "change listen.http in the configuration, or give --listen another address"),
+        (url.as_slice(), Some(set), "change RAINCHECK_LISTEN_HTTP, or give --listen another address"),
+    ];
+    for (arguments, variable, says) in cases {
+        let output = Command::new(BINARY).args(arguments).envs(variable).stdin(Stdio::null()).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(69), "{text}");
+        assert!(text.contains(&format!("cannot listen on {address}")), "{text}");
+        assert!(text.contains(&format!("stop what listens there, or {says}")), "{says} in {text}");
     }
 }
 

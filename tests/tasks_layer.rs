@@ -93,6 +93,10 @@ async fn a_tool_that_must_be_a_task_refuses_other_clients_before_anything_is_sen
     assert_eq!(refused["error"]["code"], -32021);
     let required = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
     assert_eq!(refused["error"]["data"]["requiredCapabilities"], required);
+    let says = refused["error"]["message"].as_str().unwrap();
+    for part in ["\"export\"", "[defaults]", "fallback = \"refuse\"", "fallback = \"wait\""] {
+        assert!(says.contains(part), "{part} in {says}");
+    }
     assert!(proxy.sent.try_recv().is_err());
 }
 
@@ -374,6 +378,28 @@ async fn a_result_that_no_client_could_read_fails_the_task() {
         sender.done(Outcome::Result(text(result)));
         let task = proxy.ended(&id).await;
         assert_eq!(task["error"]["data"], json!({ "reason": "bad_answer", "retryable": false }), "{result}");
+    }
+}
+
+/// Whatever a task is or holds, to read it is a plain request (trap 2: two examples of the extension say "task").
+#[tokio::test]
+async fn every_state_of_a_task_is_read_as_a_complete_result() {
+    let mut proxy = Proxy::new(at_once());
+    let mut ends = Vec::new();
+    let error = RpcError::new(-32050, "crashed");
+    let is_error = Outcome::Result(text(r#"{"content":[],"isError":true}"#));
+    for (outcome, status) in [(Outcome::Error(error), "failed"), (is_error, "completed")] {
+        let id = id_of(&proxy.value(call("tools/call", export())).await);
+        assert_eq!(proxy.get(&id).await["resultType"], "complete");
+        proxy.next_sent().await.1.done(outcome);
+        ends.push((id, status));
+    }
+    let id = id_of(&proxy.value(call("tools/call", export())).await);
+    proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
+    ends.push((id, "cancelled"));
+    for (id, status) in ends {
+        let task = proxy.ended(&id).await;
+        assert_eq!((&task["resultType"], &task["status"]), (&json!("complete"), &json!(status)), "{task}");
     }
 }
 

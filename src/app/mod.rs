@@ -4,6 +4,7 @@ mod stack;
 mod stdio;
 mod stores;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -14,7 +15,7 @@ use tokio::net::TcpListener;
 
 use self::stack::{LAST_WORDS, Stack};
 use crate::config::Config;
-use crate::front::{Front, Mount};
+use crate::front::{Front, Mount, ResourceMetadata};
 use crate::jobs::Jobs;
 use crate::store::OpenError;
 use crate::upstream::Upstream;
@@ -53,13 +54,20 @@ pub async fn run(
     let [fronts, connections, runs, upstreams] = std::array::from_fn(|_| Jobs::new().driven_by_waiters());
     let stack = Stack::new(stack::open(&config.store).map_err(AppError::Store)?, &config, runs).await;
     let mut servers = Vec::new();
-    let mut mounts = Vec::new();
+    let (mut mounts, mut resources) = (Vec::new(), HashMap::new());
     for server in &config.servers {
         let upstream = Upstream::new(Arc::new(server.clone()), &config.limits, &upstreams);
+        let behind = upstream.clone();
+        let metadata = ResourceMetadata::new(move || {
+            let behind = behind.clone();
+            Box::pin(async move { behind.resource_metadata().await })
+        });
+        resources.insert(server.name.clone(), metadata);
         mounts.push(Mount { name: server.name.clone(), service: stack.service(&config, server, upstream.clone()) });
         servers.push(upstream);
     }
-    let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts);
+    let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts)
+        .with_resources(resources);
 
     let grace = config.shutdown.grace;
     // While runs go on, clients can ask after their tasks; a caller who is held must be told before its connection is
@@ -112,7 +120,7 @@ impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { address, source } => {
-                write!(f, "cannot listen on {address}: {source}; stop what listens there or choose another listen.http")
+                write!(f, "cannot listen on {address}: {source}")
             }
             Self::Store(error) => error.fmt(f),
             Self::Serve(source) => write!(f, "the listener broke: {source}"),

@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::stack::{LAST_WORDS, Stack};
@@ -73,6 +74,7 @@ pub async fn run_stdio<R, W, G>(
     G: Future<Output = ()>,
 {
     let [front, upstreams] = [Jobs::new(), Jobs::new()];
+    let settled = CancellationToken::new();
     let grace = config.shutdown.grace;
     let limits = config.limits.clone();
     let service = OnDemand::new(config, server, &upstreams);
@@ -82,6 +84,7 @@ pub async fn run_stdio<R, W, G>(
         host.gone,
         front.clone(),
         grace + LAST_WORDS,
+        settled.cancelled(),
     );
     let stopping = async {
         tokio::pin!(shutdown);
@@ -96,7 +99,9 @@ pub async fn run_stdio<R, W, G>(
             .right_future(),
         };
         front.stop();
-        service.drain(hurry).await
+        let leaving = service.drain(hurry).await;
+        settled.cancel();
+        leaving
     };
     let ((), leaving) = tokio::join!(serving, stopping);
     service.close(leaving).await;

@@ -8,12 +8,11 @@ use clap::Args;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-use super::client::{
-    self, Answered, Asked, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView,
-};
+use super::client::{self, Answered, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView};
 use super::signals::Signals;
 use super::{exit, terminal};
 use crate::protocol::error::code;
+use crate::protocol::json::JsonError;
 use crate::protocol::{Json, RpcError};
 
 /// What to call, and how to wait for it.
@@ -259,7 +258,7 @@ pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
         End::Ended(task) => ended(&task, raw),
         End::NeedsInput(task) => {
             let client::Status::InputRequired(asked) = &task.status else { return Ok(exit::OK) };
-            Err(Stop::new(exit::FAILURE, format!("the task waits for input:{}", how_to_answer(id, asked))))
+            Err(Stop::new(exit::FAILURE, format!("the task waits for input:{}", client::how_to_answer(id, asked))))
         }
         End::TimedOut => {
             Err(Stop::new(exit::FAILURE, format!("not done in time; the task goes on. Fetch it with\n  {later}")))
@@ -277,19 +276,6 @@ pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
             Err(Stop::new(stop.code, format!("{}\nThe handle is kept. Try again with\n  {later}", stop.text)))
         }
     }
-}
-
-/// The questions of a task, and what answers them.
-pub(super) fn how_to_answer(id: &str, asked: &[Asked]) -> String {
-    let line = |asked: &Asked| {
-        let (key, method) = (terminal::one_line(&asked.key, 64), terminal::one_line(&asked.method, 64));
-        let message = terminal::one_line(&asked.message(), 300);
-        let answer = "'{\"action\":\"accept\",\"content\":{}}'";
-        // The line is there to be copied, and the key may be anything.
-        let quoted = key.replace('\'', "'\\''");
-        format!("\n{key} ({method}): {message}\n  raincheck task answer {id} '{quoted}' {answer}")
-    };
-    asked.iter().map(line).collect()
 }
 
 /// The outcome of a task, or how far it is.
@@ -317,6 +303,11 @@ async fn expired(deadline: Option<Instant>) {
 }
 
 pub(super) fn read_arguments(text: &str) -> Result<Json, String> {
+    read_object("the arguments", "{\"rows\": 10}", text)
+}
+
+/// The JSON object that a word of the command line is, or names.
+pub(super) fn read_object(what: &str, example: &str, text: &str) -> Result<Json, String> {
     let text = match text.strip_prefix('@') {
         Some(path) => std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"))?,
         None if text == "-" => {
@@ -326,11 +317,14 @@ pub(super) fn read_arguments(text: &str) -> Result<Json, String> {
         }
         None => text.as_bytes().to_vec(),
     };
-    let json = Json::parse(Bytes::from(text))
-        .map_err(|error| format!("the arguments are no JSON: {}", terminal::chain(&error)))?;
+    let wanted = || format!("{what} must be a JSON object, such as '{example}'");
+    let json = Json::parse(Bytes::from(text)).map_err(|error| match error {
+        JsonError::Syntax(why) => format!("{}: {why}", wanted()),
+        other => format!("{what}: {other}"),
+    })?;
     match json.members() {
         Ok(_) => Ok(json),
-        Err(_) if !json.is_object() => Err("the arguments must be a JSON object, such as '{\"rows\": 10}'".to_owned()),
-        Err(error) => Err(format!("the arguments: {error}")),
+        Err(_) if !json.is_object() => Err(wanted()),
+        Err(error) => Err(format!("{what}: {error}")),
     }
 }

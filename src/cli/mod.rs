@@ -6,6 +6,7 @@ mod demo;
 mod look;
 mod serve;
 mod signals;
+mod sources;
 mod stdio;
 mod task;
 mod terminal;
@@ -54,7 +55,7 @@ enum Command {
     Check(serve::Check),
     /// Call a tool of an MCP server, wait for its task, print the result
     Call(call::Call),
-    /// List, read or cancel tasks whose handles `call` has kept
+    /// List, read, answer, cancel or forget tasks whose handles `call` has kept
     Task(task::Task),
     /// A small synchronous MCP server on stdin and stdout, to try Raincheck with
     DemoServer,

@@ -1,6 +1,7 @@
 //! `raincheck serve` and `raincheck check`.
 
 use std::fmt::Write as _;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -8,8 +9,9 @@ use clap::{ArgGroup, Args};
 
 use super::look;
 use super::signals::Shutdown;
+use super::sources::Sources;
 use super::{exit, stdio, terminal};
-use crate::app;
+use crate::app::{self, AppError};
 use crate::config::{self, Config, ConfigFaults, Door, Environment, OwnerSource, Transport};
 use crate::jobs::Jobs;
 use crate::telemetry::{self, LogFormat};
@@ -22,24 +24,11 @@ use crate::telemetry::{self, LogFormat};
 )]
 #[command(group = ArgGroup::new("what").required(true).args(["config", "url", "command"]))]
 pub(super) struct Serve {
-    /// A configuration; config.example.toml explains every key
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The one server behind is at this URL (Streamable HTTP, or HTTP+SSE of 2024-11-05)
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
+    #[command(flatten)]
+    sources: Sources,
     /// Where clients come in [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// The directory that keeps the tasks [default: raincheck.data]
-    #[arg(long, value_name = "DIRECTORY")]
-    store: Option<String>,
-    /// How long a call may take before it becomes a task [default: 10s]
-    #[arg(long, value_name = "DURATION")]
-    after: Option<String>,
-    /// The one server behind is this program, spoken to over its stdin and stdout
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
 }
 
 /// Which configuration to check.
@@ -52,7 +41,12 @@ pub(super) struct Check {
 
 impl Serve {
     pub(super) fn run(self) -> u8 {
-        let config = match self.read() {
+        let mut environment = Environment::of_process();
+        let named = self.named(&environment);
+        if let Some(value) = self.listen {
+            environment = environment.with_flag("listen.http", "--listen", value);
+        }
+        let config = match self.sources.read(environment) {
             Ok(config) => config,
             Err(faults) => return report(&faults),
         };
@@ -64,34 +58,28 @@ impl Serve {
             terminal::complain(&terminal::chain(&error));
             return exit::USAGE;
         }
-        proxy(config).unwrap_or_else(|error| {
+        proxy(config, named).unwrap_or_else(|error| {
             tracing::error!("cannot start: {error}");
             exit::FAILURE
         })
     }
 
-    fn read(self) -> Result<Config, ConfigFaults> {
-        let mut environment = Environment::of_process();
-        let flags = [
-            ("listen.http", "--listen", self.listen),
-            ("store.path", "--store", self.store),
-            ("defaults.after", "--after", self.after),
-        ];
-        for (path, name, value) in flags {
-            if let Some(value) = value {
-                environment = environment.with_flag(path, name, value);
-            }
-        }
-        match (self.config, self.url) {
-            (Some(path), _) => config::load(&path, &environment),
-            (None, Some(url)) => Config::for_url(&url, &environment),
-            (None, None) => Config::for_command(&self.command, &environment),
+    /// What the address of the listener comes from, for somebody who has to choose another.
+    fn named(&self, environment: &Environment) -> &'static str {
+        if self.listen.is_some() {
+            "give --listen another address"
+        } else if environment.variable("RAINCHECK_LISTEN_HTTP").is_some() {
+            "change RAINCHECK_LISTEN_HTTP, or give --listen another address"
+        } else if self.sources.config.is_some() {
+            "change listen.http in the configuration, or give --listen another address"
+        } else {
+            "give another address, such as --listen 127.0.0.1:8081"
         }
     }
 }
 
 /// Runs the proxy until a signal, and gives the exit code.
-fn proxy(config: Config) -> std::io::Result<u8> {
+fn proxy(config: Config, named: &str) -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         let shutdown = Shutdown::of_process()?;
@@ -102,7 +90,12 @@ fn proxy(config: Config) -> std::io::Result<u8> {
         Ok(match app::run(config, shutdown, move |address| greet(&shown, address)).await {
             Ok(()) => exit::OK,
             Err(error) => {
-                let why = terminal::chain(&error);
+                let mut why = terminal::chain(&error);
+                if let AppError::Bind { source, .. } = &error {
+                    let is_taken = source.kind() == io::ErrorKind::AddrInUse;
+                    let stop = if is_taken { "stop what listens there, or " } else { "" };
+                    why = format!("{why}; {stop}{named}");
+                }
                 if tracing::enabled!(tracing::Level::ERROR) {
                     tracing::error!("{why}");
                 } else {

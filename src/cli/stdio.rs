@@ -1,16 +1,16 @@
 //! `raincheck stdio`: one server in front of one host, over stdin and stdout.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
 use super::signals::Shutdown;
+use super::sources::Sources;
 use super::{exit, serve, terminal};
 use crate::app::{self, Host};
-use crate::config::{self, Config, ConfigFaults, Environment, ServerConfig};
+use crate::config::{Config, Environment, ServerConfig};
 use crate::telemetry;
 
 /// Which server to serve, and how.
@@ -21,46 +21,19 @@ use crate::telemetry;
 )]
 #[command(group = ArgGroup::new("behind").required(true).args(["config", "url", "command"]))]
 pub(super) struct Stdio {
-    /// A configuration; config.example.toml explains every key
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    sources: Sources,
     /// Which server of the configuration, where it has several
     #[arg(long, value_name = "NAME", requires = "config")]
     server: Option<String>,
-    /// The server is at this URL (Streamable HTTP)
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
-    /// The directory that keeps the tasks [default: one for this server in the user's data directory]
-    #[arg(long, value_name = "DIRECTORY")]
-    store: Option<String>,
-    /// How long a call may take before it becomes a task [default: 10s]
-    #[arg(long, value_name = "DURATION")]
-    after: Option<String>,
-    /// The server is this program, spoken to over its stdin and stdout
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
 }
 
 impl Stdio {
     pub(super) fn run(self) -> u8 {
-        let name = self.server.clone();
-        match self.read() {
-            Ok(config) => serve_one(config, name.as_deref()),
+        let environment = Environment::of_process().with_flag("listen.stdio", "raincheck stdio", "true".to_owned());
+        match self.sources.read(environment) {
+            Ok(config) => serve_one(config, self.server.as_deref()),
             Err(faults) => serve::report(&faults),
-        }
-    }
-
-    fn read(self) -> Result<Config, ConfigFaults> {
-        let mut environment = Environment::of_process().with_flag("listen.stdio", "raincheck stdio", "true".to_owned());
-        for (path, name, value) in [("store.path", "--store", self.store), ("defaults.after", "--after", self.after)] {
-            if let Some(value) = value {
-                environment = environment.with_flag(path, name, value);
-            }
-        }
-        match (self.config, self.url) {
-            (Some(path), _) => config::load(&path, &environment),
-            (None, Some(url)) => Config::for_url(&url, &environment),
-            (None, None) => Config::for_command(&self.command, &environment),
         }
     }
 }

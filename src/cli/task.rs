@@ -1,14 +1,18 @@
 //! `raincheck task`: what became of the calls whose handles were kept.
 
+mod forget;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use tokio::time::timeout;
 use url::Url;
 
-use super::call::{Common, Stop, ended, finish, how_to_answer, print, read_arguments, report};
-use super::client::{Display, Follow, Handle, Handles, Person, Status, TaskView};
+use super::call::{Common, Stop, ended, finish, print, read_object, report};
+use super::client::{
+    ClientError, Display, Follow, Handle, Handles, Person, Status, TaskView, check_answer, how_to_answer,
+};
 use super::signals::Signals;
 use super::{exit, terminal};
 use crate::protocol::rope::ObjectWriter;
@@ -56,6 +60,24 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Forget handles; their tasks are not touched
+    #[command(group = ArgGroup::new("forgotten").required(true).multiple(true).args(["handle", "ended", "unknown"]))]
+    Forget {
+        /// The handle or its beginning, or "last" for the newest
+        #[arg(value_name = "HANDLE", conflicts_with_all = ["ended", "unknown", "url"])]
+        handle: Option<String>,
+        /// The handles whose tasks have ended: their results can be fetched no more
+        #[arg(long)]
+        ended: bool,
+        /// The handles that their servers do not know: expired, or of an owner who sends other headers
+        #[arg(long)]
+        unknown: bool,
+        /// Only the handles of the server at this URL
+        #[arg(long)]
+        url: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Ask the server to stop a task
     Cancel {
         #[command(flatten)]
@@ -85,6 +107,10 @@ impl Task {
             Command::List { newest, url, common } => list(newest, url.as_deref(), &common).await,
             Command::Get { which, wait, common } => get(&which, wait, &common).await,
             Command::Answer { which, key, answer, common } => answer_one(&which, &key, &answer, &common).await,
+            Command::Forget { handle: Some(handle), .. } => forget_one(&handle),
+            Command::Forget { handle: None, ended, unknown, url, common } => {
+                forget::all(forget::Which { ended, unknown }, url.as_deref(), &common).await
+            }
             Command::Cancel { which, common } => cancel(&which, &common).await,
         })
     }
@@ -102,20 +128,9 @@ impl Which {
 }
 
 async fn list(newest: usize, url: Option<&str>, common: &Common) -> Result<u8, Stop> {
-    let mut handles = Handles::of_user().and_then(|handles| handles.newest(newest)).map_err(Stop::failure)?;
-    if let Some(url) = url {
-        handles.retain(|handle| origin(&handle.url) == origin(url));
-    }
-    let origins: BTreeSet<_> = handles.iter().map(|handle| origin(&handle.url)).collect();
-    if common.has_headers() && origins.len() > 1 {
-        let text = format!(
-            "the handles lead to {} servers, and a header is meant for one of them: name it with --url",
-            origins.len()
-        );
-        return Err(Stop::usage(text));
-    }
+    let handles = kept(newest, url, common)?;
     if handles.is_empty() {
-        terminal::say("No handles are kept yet: raincheck call URL TOOL --detach makes one.");
+        terminal::say("No handles are kept: raincheck call URL TOOL --detach makes one.");
     }
     for handle in handles {
         let state = state(&handle, common).await?;
@@ -129,7 +144,7 @@ async fn list(newest: usize, url: Option<&str>, common: &Common) -> Result<u8, S
                     Some(message) => format!("{}: {}", task.word(), terminal::one_line(message, 80)),
                     None => task.word().to_owned(),
                 },
-                Err(why) => terminal::one_line(why, 120),
+                Err(why) => terminal::one_line(&terminal::chain(why), 120),
             };
             let (tool, url) = (terminal::one_line(&handle.tool, 40), terminal::one_line(&handle.url, 80));
             format!("{}  {}  {url}  {tool}  {shown}", handle.task, handle.at)
@@ -139,19 +154,41 @@ async fn list(newest: usize, url: Option<&str>, common: &Common) -> Result<u8, S
     Ok(exit::OK)
 }
 
+/// The newest handles, of the server at `url` if one is named. A header goes to one server only.
+fn kept(newest: usize, url: Option<&str>, common: &Common) -> Result<Vec<Handle>, Stop> {
+    let mut handles = Handles::of_user().and_then(|handles| handles.newest(newest)).map_err(Stop::failure)?;
+    if let Some(url) = url {
+        handles.retain(|handle| origin(&handle.url) == origin(url));
+    }
+    let origins: BTreeSet<_> = handles.iter().map(|handle| origin(&handle.url)).collect();
+    if common.has_headers() && origins.len() > 1 {
+        let text = format!(
+            "the handles lead to {} servers, and a header is meant for one of them: name it with --url",
+            origins.len()
+        );
+        return Err(Stop::usage(text));
+    }
+    Ok(handles)
+}
+
 /// The server that a URL leads to.
 fn origin(url: &str) -> String {
     Url::parse(url).map_or_else(|_| url.to_owned(), |url| url.origin().ascii_serialization())
 }
 
 /// How far a task is, or why that is not known.
-async fn state(handle: &Handle, common: &Common) -> Result<Result<TaskView, String>, Stop> {
+async fn state(handle: &Handle, common: &Common) -> Result<Result<TaskView, ClientError>, Stop> {
     let endpoint = common.endpoint(&handle.url)?;
-    Ok(match timeout(PATIENCE, endpoint.get(&handle.task)).await {
-        Ok(Ok(task)) => Ok(task),
-        Ok(Err(error)) => Err(terminal::chain(&error)),
-        Err(_) => Err("the server gives no answer".to_owned()),
-    })
+    let found = timeout(PATIENCE, endpoint.get(&handle.task)).await;
+    Ok(found.unwrap_or_else(|_| Err(ClientError::Broken("the server gives no answer".into()))))
+}
+
+fn forget_one(handle: &str) -> Result<u8, Stop> {
+    let handles = Handles::of_user().map_err(Stop::failure)?;
+    let found = handles.find(handle).map_err(Stop::failure)?;
+    handles.forget(&[found]).map_err(Stop::failure)?;
+    terminal::say("the handle is forgotten; its task is not touched");
+    Ok(exit::OK)
 }
 
 async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
@@ -189,17 +226,26 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
 
 async fn answer_one(which: &Which, key: &str, answer: &str, common: &Common) -> Result<u8, Stop> {
     let (id, url) = which.find()?;
-    let answer = read_arguments(answer).map_err(Stop::usage)?;
+    let example = r#"{"action":"accept","content":{"name":"Ann"}}"#;
+    let answer = read_object("the answer", example, answer).map_err(Stop::usage)?;
     let endpoint = common.endpoint(&url)?;
     let task = endpoint.get(&id).await.map_err(Stop::client)?;
-    let is_open = matches!(&task.status, Status::InputRequired(asked) if asked.iter().any(|asked| asked.key == key));
-    if !is_open {
-        let key = terminal::one_line(key, 64);
-        let open = match &task.status {
-            Status::InputRequired(asked) => how_to_answer(&id, asked),
-            _ => String::new(),
-        };
+    let open = match &task.status {
+        Status::InputRequired(asked) => asked.as_slice(),
+        _ => &[],
+    };
+    let Some(asked) = open.iter().find(|asked| asked.key == key) else {
+        let (key, open) = (terminal::one_line(key, 64), how_to_answer(&id, open));
         return Err(Stop::new(exit::FAILURE, format!("the task is {} and does not ask \"{key}\"{open}", task.word())));
+    };
+    let faults = check_answer(asked, &answer);
+    if !faults.is_empty() {
+        let faults: Vec<_> = faults.iter().map(|fault| terminal::one_line(fault, 300)).collect();
+        let right = how_to_answer(&id, std::slice::from_ref(asked));
+        return Err(Stop::usage(format!(
+            "the answer does not fit, and nothing was sent:\n  {}{right}",
+            faults.join("\n  ")
+        )));
     }
     let mut responses = ObjectWriter::new();
     responses.raw(key, &answer);

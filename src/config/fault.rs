@@ -47,12 +47,28 @@ impl fmt::Display for ConfigFaults {
 
 impl std::error::Error for ConfigFaults {}
 
+/// What keys are called elsewhere, and here.
+const ALIASES: &[(&str, &str)] = &[
+    ("port", "http"),
+    ("host", "http"),
+    ("address", "http"),
+    ("bind", "http"),
+    ("program", "command"),
+    ("cmd", "command"),
+    ("dir", "path"),
+    ("directory", "path"),
+];
+
 /// The text `; did you mean "..."?` for a name that looks like one of `known`; empty if none does.
 pub(super) fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let near = known
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(&written.to_lowercase(), name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.chars().count() / 4)
-        .min();
-    near.map(|(_, name)| format!("; did you mean \"{name}\"?")).unwrap_or_default()
+    let written = written.to_lowercase();
+    let known: Vec<&str> = known.into_iter().collect();
+    let spelled = known.iter().map(|name| (*name, *name));
+    let meant = ALIASES.iter().copied().filter(|(_, name)| known.contains(name));
+    let near = spelled
+        .chain(meant)
+        .map(|(spelled, name)| (strsim::damerau_levenshtein(&written, spelled), spelled.chars().count(), name))
+        .filter(|(distance, length, _)| *distance <= 1 + length / 4)
+        .min_by_key(|(distance, ..)| *distance);
+    near.map(|(.., name)| format!("; did you mean \"{name}\"?")).unwrap_or_default()
 }

@@ -10,6 +10,7 @@ mod environment;
 mod fault;
 mod greeting;
 mod jwt;
+mod own_headers;
 mod owner;
 mod owner_limits;
 mod policy;
@@ -33,6 +34,7 @@ use reader::{Reader, Section};
 pub use companions::CompanionNames;
 pub use environment::Environment;
 pub use fault::{ConfigFaults, Fault};
+pub use own_headers::is_own_header;
 pub use owner_limits::{Budget, OwnerLimits, OwnerRules};
 pub use policy::*;
 pub use run::*;
@@ -133,7 +135,11 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     section.finish(reader, tool::LATER);
 
     let written = root.tables(reader, "server");
-    let mut servers = server::read(reader, &mut root, written, owner.authenticates());
+    // Behind a balancer the one user of a loopback listener may be anybody.
+    let is_public = door == Door::Http && (listen.public_url.is_some() || !listen.allowed_hosts.is_empty());
+    let stderr = if is_public { StderrFor::Log } else { StderrFor::Local };
+    let exposure = server::Exposure { authenticates: owner.authenticates(), stderr };
+    let mut servers = server::read(reader, &mut root, written, exposure);
     let written = root.tables(reader, "tool");
     let tools = tool::rules(reader, written, &defaults, &servers);
     root.finish(reader, &["admin", "metrics", "trace"]);

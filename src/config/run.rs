@@ -248,8 +248,19 @@ pub struct ServerConfig {
     pub session_idle: Duration,
     /// Which revisions are tried.
     pub era: UpstreamEra,
+    /// Who is shown what it said on stderr when it does not start.
+    pub stderr: StderrFor,
     /// What the tools are called that are listed beside its own (`fallback = "handle"`).
     pub companion_tools: CompanionNames,
+}
+
+/// Who is shown the last line that a server wrote to stderr before its start failed. It may hold secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StderrFor {
+    /// The log, and the one user of stdio or of a loopback listener without owners.
+    Local,
+    /// The log alone.
+    Log,
 }
 
 /// How a server is reached.

@@ -7,36 +7,14 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
 use super::companions;
+use super::own_headers::is_own_header;
 use super::reader::{Reader, Section};
-use super::run::{ForwardCancel, Offer, ServerConfig, SessionCount, Transport, UpstreamEra};
+use super::run::{ForwardCancel, Offer, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
 use super::secret;
 use super::setting::{Setting, WebUrl, choice};
 
 /// Settings of servers that belong to versions to come.
 const LATER: &[&str] = &["roots", "budget", "max_running", "health"];
-
-/// Headers that the proxy writes itself, so nobody else may set or pass them on.
-const OWN_HEADERS: &[&str] = &[
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "origin",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// What is spoken over HTTP.
 #[derive(Clone, Copy)]
@@ -53,12 +31,21 @@ enum Way {
     Url(url::Url),
 }
 
-/// Reads all servers. `authenticates`: whether Raincheck itself proves who callers are.
+/// What the rest of the configuration says of the callers.
+#[derive(Clone, Copy)]
+pub(super) struct Exposure {
+    /// Whether Raincheck itself proves who they are.
+    pub(super) authenticates: bool,
+    /// Who sees what a server says on stderr, where nothing is said about it.
+    pub(super) stderr: StderrFor,
+}
+
+/// Reads all servers.
 pub(super) fn read<'a>(
     reader: &mut Reader<'a>,
     root: &mut Section<'a>,
     sections: Vec<Section<'a>>,
-    authenticates: bool,
+    exposure: Exposure,
 ) -> Vec<ServerConfig> {
     if sections.is_empty() && !root.has(reader, "server") {
         root.fault(reader, "server", "there is none; add a [[server]] with a name and a command or a url");
@@ -75,7 +62,7 @@ pub(super) fn read<'a>(
         {
             section.fault(reader, "name", format!("another server is called \"{name}\" already"));
         }
-        let transport = transport(reader, &mut section, authenticates);
+        let transport = transport(reader, &mut section, exposure.authenticates);
         let server = |reader: &mut Reader<'a>, section: &mut Section<'a>, name, transport| ServerConfig {
             name,
             transport,
@@ -89,6 +76,7 @@ pub(super) fn read<'a>(
             max_sessions: section.get(reader, "max_sessions").unwrap_or(64),
             session_idle: section.get(reader, "session_idle").unwrap_or(Duration::from_mins(10)),
             era: section.get(reader, "era").unwrap_or(UpstreamEra::Legacy),
+            stderr: section.get(reader, "stderr").unwrap_or(exposure.stderr),
             companion_tools: companions::read(reader, section),
         };
         // A server that is not complete is read to its end all the same, so that all its faults show at once.
@@ -232,7 +220,7 @@ fn headers<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> HeaderMap 
 
 fn settable(name: &str) -> Result<HeaderName, String> {
     let name = HeaderName::from_text(name)?;
-    if OWN_HEADERS.contains(&name.as_str()) { Err("Raincheck sets this header itself".to_owned()) } else { Ok(name) }
+    if is_own_header(&name) { Err("Raincheck sets this header itself".to_owned()) } else { Ok(name) }
 }
 
 /// While Raincheck does not prove who callers are it stands in front of the same resource, so their credentials
@@ -295,6 +283,14 @@ impl Setting for UpstreamEra {
 
     fn from_text(text: &str) -> Result<Self, String> {
         choice(text, &[("legacy", Self::Legacy), ("modern", Self::Modern), ("auto", Self::Auto)], &[])
+    }
+}
+
+impl Setting for StderrFor {
+    const EXPECTED: &'static str = "\"local\" or \"log\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        choice(text, &[("local", Self::Local), ("log", Self::Log)], &[])
     }
 }
 

@@ -26,6 +26,7 @@ use super::media::{self, Accepts};
 use super::param_headers::ToolHeaders;
 use super::principal::Identity;
 use super::refusal::Refusal;
+use super::resource::Resources;
 use super::running::{Answer, Running, Step, Wanted};
 use super::socket::Outbox;
 use super::stream::CallStream;
@@ -41,6 +42,7 @@ pub(super) struct Shared<S> {
     pub(super) legacy: Legacy,
     pub(super) gate: Gate,
     pub(super) identity: Identity,
+    pub(super) resources: Resources,
     pub(super) intake: Intake,
     pub(super) limits: Limits,
     pub(super) keep_alive: Duration,
@@ -76,7 +78,9 @@ where
         Ok(cors) => cors,
         Err(refusal) => return refusal.into_response(),
     };
-    let mut response = match shared.mount(&parts, link).await {
+    let path = parts.uri.path().to_owned();
+    let resource = shared.resources.endpoint(&path);
+    let mut response = match shared.mount(&parts, resource.unwrap_or(&path), link).await {
         Err(refusal) => refusal.into_response(),
         Ok(_) if parts.method == HttpMethod::OPTIONS => {
             let mut response = empty(StatusCode::NO_CONTENT);
@@ -84,8 +88,13 @@ where
             cors.preflight(&parts.headers, response.headers_mut());
             response
         }
+        Ok(mount) if resource.is_some() => {
+            let told = shared.resources.tell(&parts.method, &mount.name, resource.unwrap_or_default()).await;
+            told.unwrap_or_else(Refusal::into_response)
+        }
         Ok(mount) => shared.answer(mount, link, parts, body).await.unwrap_or_else(Refusal::into_response),
     };
+    shared.resources.mark(&path, response.headers_mut());
     cors.mark(response.headers_mut());
     response
 }
@@ -95,9 +104,8 @@ where
     S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    /// The server at the path: `/NAME/mcp`, and `/mcp` where there is one server only.
-    async fn mount(&self, parts: &Parts, link: &Link) -> Result<&Mount<S>, Refusal> {
-        let path = parts.uri.path();
+    /// The server at `path`: `/NAME/mcp`, and `/mcp` where there is one server only.
+    async fn mount(&self, parts: &Parts, path: &str, link: &Link) -> Result<&Mount<S>, Refusal> {
         let path = path.strip_suffix('/').unwrap_or(path);
         let found = match (path.strip_suffix("/mcp"), self.mounts.as_slice()) {
             (Some(""), [only]) => Some(only),

@@ -17,6 +17,7 @@ mod media;
 mod param_headers;
 mod principal;
 mod refusal;
+mod resource;
 mod running;
 mod socket;
 mod sse;
@@ -24,6 +25,7 @@ mod stall;
 pub mod stdio;
 mod stream;
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -40,9 +42,12 @@ use self::intake::Intake;
 use self::legacy::Legacy;
 use self::param_headers::ToolHeaders;
 use self::principal::Identity;
+use self::resource::Resources;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
 use crate::protocol::{Call, Reply};
+
+pub use self::resource::ResourceMetadata;
 
 /// The client side: one endpoint for each mounted server.
 pub struct Front<S> {
@@ -50,6 +55,7 @@ pub struct Front<S> {
     limits: Limits,
     owner: OwnerConfig,
     mounts: Vec<Mount<S>>,
+    resources: HashMap<String, ResourceMetadata>,
 }
 
 /// A server at its path, `/NAME/mcp`; a single one is at `/mcp` too.
@@ -64,7 +70,13 @@ pub struct Mount<S> {
 impl<S> Front<S> {
     /// A front for these servers.
     pub fn new(listen: Listen, limits: Limits, owner: OwnerConfig, mounts: Vec<Mount<S>>) -> Self {
-        Self { listen, limits, owner, mounts }
+        Self { listen, limits, owner, mounts, resources: HashMap::new() }
+    }
+
+    /// The same, telling clients how to log in to these servers, by their names (RFC 9728).
+    #[must_use]
+    pub fn with_resources(self, resources: HashMap<String, ResourceMetadata>) -> Self {
+        Self { resources, ..self }
     }
 }
 
@@ -90,7 +102,10 @@ where
         connections: Jobs,
         grace: Duration,
     ) -> io::Result<()> {
-        let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
+        let address = listener.local_addr()?;
+        let loopback = address.ip().to_canonical().is_loopback();
+        let issuer = self.owner.jwt.as_ref().map(|jwt| jwt.issuer.clone());
+        let public_url = self.listen.public_url.as_ref();
         let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
         let (calls, streams) = (places(self.limits.held()), places(self.limits.streams));
         let mounts = self.mounts.iter().map(|mount| (mount.name.clone(), legacy::calls_to(mount.service.clone())));
@@ -98,7 +113,8 @@ where
         let shared = Shared {
             legacy: Legacy::new(mounts.collect(), &self.listen, &self.limits, calls_too, streams_too, jobs.clone()),
             gate: Gate::new(&self.listen, loopback),
-            identity: Identity::new(self.owner, loopback),
+            resources: Resources::new(public_url, address, issuer.as_deref(), self.resources),
+            identity: Identity::new(self.owner, loopback, &jobs),
             intake: Intake::new(&self.limits),
             keep_alive: self.listen.keep_alive,
             calls,

@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 use super::jwt::{Unproved, Verifier};
 use super::refusal::Refusal;
 use crate::config::{Network, OwnerConfig, OwnerSource, TokenProof};
+use crate::jobs::Jobs;
 use crate::protocol::headers::PARAM_PREFIX;
 use crate::protocol::{Credentials, Principal};
 
@@ -48,9 +49,10 @@ const NOT_PASSED_ON: [HeaderName; 13] = [
 ];
 
 impl Identity {
-    /// As the config says. `loopback` is whether the listener is bound to this machine only.
-    pub(super) fn new(owner: OwnerConfig, loopback: bool) -> Self {
-        let jwt = owner.jwt.as_ref().map(|config| Arc::new(Verifier::new(config)));
+    /// As the config says. `loopback` is whether the listener is bound to this machine only. Keys of an
+    /// issuer are renewed in `jobs`.
+    pub(super) fn new(owner: OwnerConfig, loopback: bool, jobs: &Jobs) -> Self {
+        let jwt = owner.jwt.as_ref().map(|config| Arc::new(Verifier::new(config, jobs.clone())));
         Self { owner, jwt, loopback, warned_of_jwt: AtomicBool::new(false) }
     }
 

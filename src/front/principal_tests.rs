@@ -14,13 +14,17 @@ fn identity(tokens: bool, allow_anonymous: bool, loopback: bool) -> Identity {
     } else {
         Vec::new()
     };
-    Identity::new(OwnerConfig { from: OwnerSource::Authorization, tokens, jwt: None, allow_anonymous }, loopback)
+    Identity::new(
+        OwnerConfig { from: OwnerSource::Authorization, tokens, jwt: None, allow_anonymous },
+        loopback,
+        &Jobs::new(),
+    )
 }
 
 fn gateway(allow_anonymous: bool, trusted: &str) -> Identity {
     let trusted = Network { address: trusted.parse().unwrap(), prefix: 8 };
     let from = OwnerSource::Header { name: HeaderName::from_static("x-user"), trusted: vec![trusted] };
-    Identity::new(OwnerConfig { from, tokens: Vec::new(), jwt: None, allow_anonymous }, true)
+    Identity::new(OwnerConfig { from, tokens: Vec::new(), jwt: None, allow_anonymous }, true, &Jobs::new())
 }
 
 fn headers(list: &[(&'static str, &str)]) -> HeaderMap {

@@ -37,6 +37,9 @@ pub enum Answer {
     Result(Json),
     /// The client cannot or will not answer.
     Error(RpcError),
+    /// The client does not declare that it can be asked this, although it did before. Whoever asked decides whether the
+    /// call goes on without an answer or ends with this error (-32021).
+    Undeclared(RpcError),
 }
 
 /// A question on its way to whoever can answer it. Dropping it refuses it.
@@ -116,6 +119,12 @@ impl Ask {
     pub fn answer(self, answer: Answer) {
         // The server may have withdrawn it in this moment.
         let _ = self.answer.send(answer);
+    }
+
+    /// Tells that the client does not declare any more that it can be asked this.
+    pub fn is_undeclared(self) {
+        let error = RpcError::cannot_be_asked(&self.question);
+        self.answer(Answer::Undeclared(error));
     }
 
     /// Resolves when the server does not want an answer any more.

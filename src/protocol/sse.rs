@@ -87,6 +87,11 @@ impl SseParser {
         }
     }
 
+    /// From now on events may have that many bytes.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Takes the next bytes of the body. The events in them come out of [`SseParser::next_event`].
     pub fn feed(&mut self, chunk: Bytes) {
         if self.chunk.is_empty() {

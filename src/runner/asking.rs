@@ -27,8 +27,12 @@ impl Attendance {
             self.pass_on(held, ask);
             return seat;
         }
-        if !self.may_ask(&seat, &ask) {
-            refuse_undeclared(ask);
+        if let (Seat::Held(_), Questions::Refuse) = (&seat, self.way.questions) {
+            refuse_method(ask);
+            return seat;
+        }
+        if !self.way.abilities.covers(ask.question()) {
+            ask.is_undeclared();
             return seat;
         }
         if seat.is_stopping() || self.run.shared.draining.is_cancelled() {
@@ -49,7 +53,7 @@ impl Attendance {
             };
             Box::new(Desk::new(board, limit))
         });
-        let Some(question) = desk.post(ask, &self.run.shared.memory) else { return seat };
+        let Some(question) = desk.post(ask, &self.run.shared.shares, &self.run.principal) else { return seat };
         match seat {
             Seat::Task(owned) => {
                 desk.writes.push_back(Write::Open(question));
@@ -81,7 +85,7 @@ impl Attendance {
             Promotion::After(_) | Promotion::AtOnce => {
                 let limit = self.run.plan.policy.ask_timeout;
                 let desk = self.desk.get_or_insert_with(|| Box::new(Desk::new(Arc::default(), limit)));
-                let Some(copy) = desk.post_and_copy(ask, &self.run.shared.memory) else { return };
+                let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &self.run.principal) else { return };
                 copy
             }
         };
@@ -107,12 +111,6 @@ impl Attendance {
             desk.promote_at = held.promote_at.take().or(desk.promote_at);
         }
         held
-    }
-
-    /// Whether the caller may be asked this. The upstream has looked at that before.
-    fn may_ask(&self, seat: &Seat, ask: &Ask) -> bool {
-        let refused = matches!((seat, self.way.questions), (Seat::Held(_), Questions::Refuse));
-        !refused && self.way.abilities.covers(ask.question())
     }
 
     /// Something happened at the desk; `None` when the run is over.
@@ -189,8 +187,8 @@ impl Attendance {
     }
 }
 
-/// The client has not declared that it can be asked this, or this call cannot ask.
-fn refuse_undeclared(ask: Ask) {
+/// A call of this method cannot ask.
+fn refuse_method(ask: Ask) {
     let kind = ask.question().kind;
     let message = format!("this client cannot be asked {kind} in this request");
     ask.answer(Answer::Error(RpcError::new(code::METHOD_NOT_FOUND, message)));

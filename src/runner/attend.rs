@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::admission::Fare;
-use super::board::Room;
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
@@ -15,6 +14,7 @@ use super::responses::Responses;
 use super::run::{Permits, Run};
 use super::running::Running;
 use super::seat::{Held, Seat, Wish};
+use super::shares::Part;
 use super::{Linger, Questions, Way};
 use crate::clock::Timestamp;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
@@ -42,7 +42,7 @@ pub(super) struct Attendance {
     /// Gone when the run has ended and only its outcome is kept.
     pub(super) permits: Option<Permits>,
     /// Room for that outcome.
-    pub(super) kept: Option<Room>,
+    pub(super) kept: Option<Part>,
 }
 
 /// What happens next.
@@ -107,6 +107,9 @@ impl Attendance {
         loop {
             let waiting = self.is_waiting(&seat);
             self.clock.pause_if(waiting);
+            if let Some(desk) = self.desk.as_mut().filter(|_| !waiting) {
+                desk.place = None;
+            }
             let next = self.next(&mut seat, waiting).await;
             match self.act(seat, next).await {
                 Some(next) => seat = next,
@@ -277,7 +280,7 @@ impl Attendance {
     /// Ends the run because it cannot go on; the server is told to stop.
     pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
         self.running.stop();
-        seat.end(Outcome::Failed(failure)).await;
+        self.end(seat, Outcome::Failed(failure)).await;
     }
 
     /// Stops the run. A result that is already on its way may still win.

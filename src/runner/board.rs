@@ -1,12 +1,12 @@
 //! The open questions of one run, for those who ask them and those who answer.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::shares::Part;
 use crate::protocol::Ask;
 use crate::task::{MOST_QUESTION_BYTES, MOST_QUESTIONS, OpenQuestion};
 
@@ -23,41 +23,12 @@ struct Posted {
     ask: Ask,
     question: OpenQuestion,
     since: Instant,
-    _room: Room,
-}
-
-/// Memory for the questions of all runs.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Memory(Arc<AtomicUsize>);
-
-/// A part of that memory, given back when it is dropped.
-#[derive(Debug)]
-pub(super) struct Room {
-    memory: Memory,
-    bytes: usize,
-}
-
-/// Bytes of what all runs keep for answers that are still to come.
-const MOST_MEMORY: usize = 64 << 20;
-
-impl Memory {
-    /// Room for `bytes`, if there is some.
-    pub(super) fn take(&self, bytes: usize) -> Option<Room> {
-        let taken = self.0.fetch_add(bytes, Ordering::Relaxed);
-        let room = Room { memory: self.clone(), bytes };
-        (taken.saturating_add(bytes) <= MOST_MEMORY).then_some(room)
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.memory.0.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
+    _room: Part,
 }
 
 impl Board {
     /// Puts a question up; the ask comes back if one run may not have that much open.
-    pub(super) fn post(&self, question: OpenQuestion, ask: Ask, room: Room) -> Result<(), Ask> {
+    pub(super) fn post(&self, question: OpenQuestion, ask: Ask, room: Part) -> Result<(), Ask> {
         let mut open = self.lock();
         let bytes: usize = open.values().map(|posted| posted.question.params.len()).sum();
         if open.len() >= MOST_QUESTIONS || bytes + question.params.len() > MOST_QUESTION_BYTES {

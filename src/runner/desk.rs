@@ -10,10 +10,11 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep_until};
 
-use super::board::{Board, Memory};
+use super::board::Board;
 use super::parked::{Counter, Resume};
+use super::shares::{Part, Shares};
 use crate::protocol::error::code;
-use crate::protocol::{Answer, Ask, RpcError};
+use crate::protocol::{Answer, Ask, Principal, RpcError};
 use crate::task::{Asked, OpenQuestion};
 
 /// The questions of one run.
@@ -38,6 +39,8 @@ pub(super) struct Desk {
     pub(super) counter: Option<Counter>,
     /// How long a question may be open.
     limit: Duration,
+    /// The place of the run among those that wait for input, while it does.
+    pub(super) place: Option<Part>,
     /// Whether the caller is away: then the limit of the parked run counts.
     pub(super) is_parked: bool,
 }
@@ -86,16 +89,25 @@ impl Desk {
             promote_at: None,
             counter: None,
             limit,
+            place: None,
             is_parked: false,
         }
     }
 
-    /// Puts a question up, under a key of its own; refuses it if there is too much.
-    pub(super) fn post(&mut self, ask: Ask, memory: &Memory) -> Option<OpenQuestion> {
+    /// Puts a question of this principal's call up, under a key of its own; refuses it if there is too much.
+    pub(super) fn post(&mut self, ask: Ask, shares: &Shares, who: &Principal) -> Option<OpenQuestion> {
+        let Some(place) = self.place.take().or_else(|| shares.place(who)) else {
+            refuse(
+                ask,
+                "too many calls of this caller, or of all, wait for answers in Raincheck; answer some of them first",
+            );
+            return None;
+        };
+        self.place = Some(place);
         let mut question = self.asked.next(ask.question());
         // The text is a part of a message that may be far larger.
         question.params = question.params.detached();
-        let Some(room) = memory.take(question.params.len()) else {
+        let Some(room) = shares.room(who, question.params.len()) else {
             refuse(ask, "too many questions wait for answers in Raincheck; try again later");
             return None;
         };
@@ -111,10 +123,10 @@ impl Desk {
     }
 
     /// Puts a question up and gives a copy of it out, for the caller who is held to be asked.
-    pub(super) fn post_and_copy(&mut self, ask: Ask, memory: &Memory) -> Option<Ask> {
+    pub(super) fn post_and_copy(&mut self, ask: Ask, shares: &Shares, who: &Principal) -> Option<Ask> {
         let withdrawal = ask.withdrawal();
         let (copy, mut asking) = Ask::new(ask.question().clone());
-        let number = self.post(ask, memory)?.number;
+        let number = self.post(ask, shares, who)?.number;
         let answered = async move {
             tokio::select! {
                 answer = asking.answer() => Some((number, answer)),

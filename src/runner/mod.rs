@@ -15,6 +15,7 @@ mod clock;
 mod desk;
 mod form;
 mod live;
+mod outcomes;
 mod parked;
 mod promote;
 mod request_state;
@@ -24,6 +25,7 @@ mod run;
 mod running;
 mod seat;
 mod settler;
+mod shares;
 pub mod view;
 
 use std::convert::Infallible;
@@ -46,10 +48,11 @@ pub use request_state::{is_ours as is_request_state, refused as strange_request_
 pub use responses::Responses;
 
 use admission::Admission;
-use board::Memory;
+use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
 use request_state::{Claim, Subject};
 use run::Run;
+use shares::Shares;
 
 /// Runs calls. Clones share slots, lines and live tasks.
 #[derive(Clone, Debug)]
@@ -63,8 +66,10 @@ struct Shared {
     admission: Admission,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
-    /// What is kept for answers that are still to come.
-    memory: Memory,
+    /// How calls ended whose callers may not have heard of it.
+    outcomes: Outcomes,
+    /// What runs that wait for input take.
+    shares: Shares,
     /// Fires when nothing more may be started.
     draining: CancellationToken,
 }
@@ -166,10 +171,9 @@ impl Runner {
     pub fn with_owners(store: Store, jobs: Jobs, bounds: Bounds, rules: OwnerRules) -> Self {
         let (live, draining) = (LiveRuns::default(), CancellationToken::new());
         let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
-        // Parked runs keep their slots: some must be left for calls that do not ask.
-        let parked = ParkedRuns::new((bounds.running / 2).max(1));
-        let memory = Memory::default();
-        Self(Arc::new(Shared { store, jobs, live, admission, parked, memory, draining }))
+        // Runs that wait keep their slots: some must be left for calls that do not ask.
+        let (parked, shares, outcomes) = (Arc::default(), Shares::of_slots(bounds.running), Outcomes::default());
+        Self(Arc::new(Shared { store, jobs, live, admission, parked, outcomes, shares, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -204,7 +208,11 @@ impl Runner {
             Err(Unheard::Gone) if claim.expires <= shared.store.clock().now() => {
                 Failure::outcome_unknown("the answers came too late")
             }
-            Err(Unheard::Gone) => Failure::outcome_unknown("the run that asked is gone"),
+            Err(Unheard::Gone) => match shared.outcomes.of(&claim) {
+                Known::Outcome(outcome) => return Reply::ready(outcome),
+                Known::Earlier => rounds::earlier(),
+                Known::Nothing => Failure::outcome_unknown("the run that asked is gone"),
+            },
         };
         Reply::ready(Outcome::Failed(failure))
     }

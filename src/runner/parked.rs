@@ -9,16 +9,16 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use super::Way;
-use super::request_state::RunId;
+use super::request_state::{Claim, RunId};
 use super::responses::Responses;
+use crate::clock::Timestamp;
 use crate::protocol::ReplySender;
 use crate::shared_map::SharedMap;
 
 /// All runs that were parked and have not ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ParkedRuns {
     runs: SharedMap<RunId, mpsc::Sender<Resume>>,
-    most: usize,
 }
 
 /// Where retries for one run come in. While this lives, they find the run.
@@ -27,6 +27,8 @@ pub(super) struct Counter {
     pub(super) id: RunId,
     /// How often the caller was asked.
     pub(super) round: u32,
+    /// When the last round ends.
+    pub(super) expires: Timestamp,
     calls: mpsc::Receiver<Resume>,
     runs: Arc<ParkedRuns>,
 }
@@ -59,20 +61,12 @@ pub(super) const LONGEST: Duration = Duration::from_mins(10);
 const WAITING: usize = 8;
 
 impl ParkedRuns {
-    /// At most `most` runs.
-    pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { runs: SharedMap::default(), most })
-    }
-
-    /// A place for retries of one run; `None` if there are too many.
-    pub(super) fn open(self: &Arc<Self>) -> Option<Counter> {
-        if self.runs.len() >= self.most {
-            return None;
-        }
+    /// A place for retries of one run. There are no more than there are slots, and runs that wait (see `shares`).
+    pub(super) fn open(self: &Arc<Self>) -> Counter {
         let (sender, calls) = mpsc::channel(WAITING);
         let id: RunId = rand::random();
         self.runs.insert(id, sender);
-        Some(Counter { id, round: 0, calls, runs: Arc::clone(self) })
+        Counter { id, round: 0, expires: Timestamp::from_millis(0), calls, runs: Arc::clone(self) }
     }
 
     /// Hands a retry to its run.
@@ -86,6 +80,16 @@ impl ParkedRuns {
 }
 
 impl Counter {
+    /// What the caller's state of the last round says.
+    pub(super) fn claim(&self) -> Claim {
+        Claim { run: self.id, round: self.round, expires: self.expires }
+    }
+
+    /// No more retries come in.
+    pub(super) fn close(&mut self) {
+        self.calls.close();
+    }
+
     /// A retry that has come already.
     pub(super) fn waiting(&mut self) -> Option<Resume> {
         self.calls.try_recv().ok()

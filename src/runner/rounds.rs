@@ -6,16 +6,16 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::attend::Attendance;
-use super::desk::{Desk, refuse};
+use super::desk::Desk;
 use super::form::{Form, Handed, Occasion};
 use super::parked::{LONGEST, Resume};
-use super::request_state::Claim;
 use super::responses::Responses;
 use super::run::Run;
-use super::seat::{Held, Owned, Parked, Seat};
+use super::seat::{Held, Owned, Parked, Seat, passed_on, size};
 use super::{Promotion, Questions, Runner, view};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Failure, Outcome, Reason, ReplySender, Retry, RpcError};
+use crate::protocol::{Abilities, Failure, Outcome, Question, Reason, ReplySender, Retry, RpcError};
+use crate::task::OpenQuestion;
 
 /// Callers who may wait for the outcome of the same retry.
 const MOST_JOINED: usize = 8;
@@ -30,21 +30,12 @@ impl Attendance {
         if questions.is_empty() {
             return Seat::Held(not_asked);
         }
-        let Some(counter) = desk.counter.take().or_else(|| shared.parked.open()) else {
-            for question in questions {
-                if let Some((_, ask)) = desk.board.take_number(question.number) {
-                    refuse(ask, "too many calls wait for answers in Raincheck; try again later");
-                }
-            }
-            return Seat::Held(not_asked);
-        };
-        let counter = desk.counter.insert(counter);
+        let counter = desk.counter.get_or_insert_with(|| shared.parked.open());
         counter.round = counter.round.saturating_add(1);
         desk.is_parked = true;
         let patience = self.run.plan.policy.ask_timeout.min(LONGEST);
-        let expires = shared.store.clock().now().after(patience);
-        let claim = Claim { run: counter.id, round: counter.round, expires };
-        let state = claim.sealed(&shared.store, &self.run.principal, &self.run.plan.server, subject);
+        counter.expires = shared.store.clock().now().after(patience);
+        let state = counter.claim().sealed(&shared.store, &self.run.principal, &self.run.plan.server, subject);
         let mut result = ObjectWriter::new();
         result.string("resultType", "input_required").rope("inputRequests", view::input_requests(&questions));
         result.string("requestState", &state);
@@ -58,7 +49,7 @@ impl Attendance {
             desk.board.clear();
         }
         self.permits = None;
-        let ended = match self.run.shared.memory.take(size(&outcome)) {
+        let ended = match self.run.shared.shares.room(&self.run.principal, size(&outcome)) {
             Some(room) => {
                 self.kept = Some(room);
                 outcome
@@ -80,8 +71,7 @@ impl Attendance {
         let is_stale = desk.counter.as_ref().is_some_and(|counter| counter.round != round);
         let responses = if is_stale { Responses::default() } else { responses };
         if let (true, Seat::Parked(Parked { ended: Some(_), .. })) = (is_stale, &seat) {
-            let why = "this requestState was answered in an earlier round; go on with the newest one";
-            sender.done(Outcome::Failed(Failure::outcome_unknown(why)));
+            sender.done(Outcome::Failed(earlier()));
             return Some(seat);
         }
         desk.is_parked = false;
@@ -92,6 +82,7 @@ impl Attendance {
             }
             Seat::Parked(Parked { ended: None, .. }) => {
                 answer(desk, responses);
+                drop_undeclared(desk, &way.abilities);
                 self.way = way;
                 Some(Seat::Held(self.seated(Held::alone(sender, None), arrived)))
             }
@@ -115,11 +106,15 @@ impl Attendance {
         }
     }
 
-    /// Hands over how the run ended, also to those whose retry came in this moment.
+    /// Hands over how the run ended, also to those whose retry came in this moment, and keeps it for those that come later.
     pub(super) async fn end(&mut self, seat: Seat, outcome: Outcome) {
+        let outcome = if matches!(seat, Seat::Held(_)) { passed_on(outcome) } else { outcome };
         let seat = match (seat, self.desk.as_mut().and_then(|desk| desk.counter.as_mut())) {
             (Seat::Held(mut held), Some(counter)) => {
-                let round = counter.round;
+                let (shared, round) = (&self.run.shared, counter.round);
+                shared.outcomes.keep(counter.claim(), &self.run.principal, &outcome, shared.store.clock().now());
+                // Who finds this closed looks among the outcomes.
+                counter.close();
                 let late = std::iter::from_fn(|| counter.waiting()).filter(|late| late.round == round);
                 held.joined.extend(late.map(|late| late.sender));
                 Seat::Held(held)
@@ -186,14 +181,22 @@ fn answer(desk: &mut Desk, responses: Responses) {
     }
 }
 
-/// About how many bytes an outcome keeps.
-fn size(outcome: &Outcome) -> usize {
-    match outcome {
-        Outcome::Result(result) => result.len(),
-        Outcome::Shaped(result) => result.len(),
-        Outcome::Error(error) => error.raw().len(),
-        Outcome::Failed(_) | Outcome::Task(_) => 0,
+/// Takes back what the caller does not declare any more that it can be asked: it said so once, and each request counts
+/// alone (2026-07-28, capabilities).
+fn drop_undeclared(desk: &Desk, abilities: &Abilities) {
+    for OpenQuestion { number, kind, params, .. } in desk.board.questions() {
+        if abilities.covers(&Question { kind, params, key: None }) {
+            continue;
+        }
+        if let Some((_, ask)) = desk.board.take_number(number) {
+            ask.is_undeclared();
+        }
     }
+}
+
+/// The run has ended, and this was not its last round.
+pub(super) fn earlier() -> Failure {
+    Failure::outcome_unknown("this requestState was answered in an earlier round; go on with the newest one")
 }
 
 pub(super) fn too_many() -> Failure {

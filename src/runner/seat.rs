@@ -190,7 +190,7 @@ impl Held {
 }
 
 /// The same outcome for somebody else. Handles are given out in another way.
-fn copy(outcome: &Outcome) -> Outcome {
+pub(super) fn copy(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Result(result) => Outcome::Result(result.clone()),
         Outcome::Shaped(result) => Outcome::Shaped(result.clone()),
@@ -200,9 +200,20 @@ fn copy(outcome: &Outcome) -> Outcome {
     }
 }
 
+/// About how many bytes an outcome keeps.
+pub(super) fn size(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Result(result) => result.len(),
+        Outcome::Shaped(result) => result.len(),
+        Outcome::Error(error) => error.raw().len(),
+        Outcome::Failed(failure) => failure.message.len(),
+        Outcome::Task(_) => 0,
+    }
+}
+
 /// A server that answers with a task of its own was not asked for one, and nobody could reach it: its handle must not
 /// be taken for one of ours.
-fn passed_on(outcome: Outcome) -> Outcome {
+pub(super) fn passed_on(outcome: Outcome) -> Outcome {
     let is_handle = |result: &Json| {
         let kind = b"\"task\"";
         // The search is far cheaper than reading every result once more.

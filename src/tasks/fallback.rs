@@ -1,9 +1,10 @@
 //! What a slow call gets, by what its client can take (`fallback`).
 
-use super::companion::Companions;
+use super::companion::{Companions, said_no};
+use super::refused;
 use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
-use crate::protocol::{Caller, ClientSession, Outcome, RpcError, TaskSupport};
+use crate::protocol::{Caller, ClientSession, Outcome, TaskSupport};
 use crate::runner::{Form, Promotion, Questions, Way};
 
 /// What this client gets of a call that is slow.
@@ -55,20 +56,13 @@ pub(super) fn speaks(policy: &ToolPolicy) -> bool {
     policy.fallback == Fallback::Handle && policy.mode != Mode::Sync
 }
 
-/// -32021 for those that know what to do with it, words for the model of a client that does not.
+/// -32021, or the same in words for the model of a legacy client, whose revision has no such error.
 fn refused(tool: &str, policies: &Policies, caller: &Caller) -> Outcome {
+    let error = refused::needs_tasks(tool, policies.pattern_of(tool), caller);
     match caller.session {
-        ClientSession::Stateless => Outcome::Error(RpcError::tasks_not_declared()),
+        ClientSession::Stateless => Outcome::Error(error),
         ClientSession::Legacy(_) => {
-            let rule = policies
-                .pattern_of(tool)
-                .map_or_else(|| "[defaults]".to_owned(), |pattern| format!("the rule [[tool]] match = \"{pattern}\""));
-            super::companion::said_no(&format!(
-                "Nothing was run. {rule} of this proxy says mode = \"task\" and fallback = \"refuse\": the tool \
-                 \"{tool}\" runs as a task only, and this client cannot take one. Do not call it again from here. Use \
-                 a client of MCP 2026-07-28 that declares the extension io.modelcontextprotocol/tasks, or have the \
-                 operator set fallback = \"handle\" or \"wait\"."
-            ))
+            said_no(&format!("Nothing was run: {}. Do not call it again from here.", error.message()))
         }
     }
 }

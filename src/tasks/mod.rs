@@ -118,6 +118,7 @@ mod handle;
 mod http;
 mod layer;
 mod listen;
+mod refused;
 mod service;
 
 pub use http::{HttpAdapter, HttpLimits};

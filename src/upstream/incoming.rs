@@ -50,7 +50,11 @@ impl Peer<'_> {
             return;
         }
         match (method.as_str(), &params) {
-            ("notifications/progress", Some(params)) => self.pending.progress(params),
+            ("notifications/progress", Some(params)) => {
+                if let Some((token, progress)) = self.pending.progress(params) {
+                    self.floor.later().progress(token, progress);
+                }
+            }
             ("notifications/cancelled", Some(params)) => self.floor.withdraw(params),
             ("notifications/message", Some(line)) => {
                 let given = !self.shared && self.pending.log(line);

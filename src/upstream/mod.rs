@@ -6,6 +6,7 @@ mod guests;
 mod handshake;
 mod http;
 mod incoming;
+mod later;
 mod listening;
 mod log_level;
 mod outcome;
@@ -26,7 +27,7 @@ use tower_service::Service;
 
 use crate::config::{Limits, ServerConfig, Transport};
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, Method, Outcome, Reply, TaskSupport};
+use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, TaskSupport};
 
 use self::guests::Guests;
 use self::handshake::LastSeen;
@@ -111,6 +112,15 @@ impl Upstream {
     /// going on.
     pub async fn ready(&self, caller: &Caller) {
         self.0.prepare(caller).await;
+    }
+
+    /// What the server says of who may use it (RFC 9728), as it says it; `None` if it does not, or if its callers do not
+    /// log in to it themselves.
+    pub async fn resource_metadata(&self) -> Option<Json> {
+        match &self.0.link {
+            Link::Stdio(_) => None,
+            Link::Http(http) => http.resource_metadata().await,
+        }
     }
 
     /// Ends all sessions and child processes in good order, within a few seconds. Calls that still run end

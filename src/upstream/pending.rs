@@ -154,16 +154,17 @@ impl Pending {
     }
 
     /// Takes the `params` of a `notifications/progress` in. Only our own tokens count, and only while
-    /// the call waits.
-    pub(super) fn progress(&self, params: &Json) {
-        let table = self.table();
-        let Some(token) = params.member("progressToken") else { return };
-        let Named::Call(id) = read_id(Some(&token)) else { return };
-        if let Some(Entry::Sent(waiter)) = table.entries.get(&id)
-            && let Some(progress) = Progress::read(params)
-        {
-            waiter.sender.event(Event::Progress(progress));
+    /// the call waits; what comes for one that is over comes back.
+    pub(super) fn progress(&self, params: &Json) -> Option<(u64, Progress)> {
+        let token = params.member("progressToken")?;
+        let Named::Call(id) = read_id(Some(&token)) else { return None };
+        let progress = Progress::read(params)?;
+        match self.table().entries.get(&id) {
+            Some(Entry::Sent(waiter)) => waiter.sender.event(Event::Progress(progress)),
+            Some(Entry::Queued(_) | Entry::Stopping(_) | Entry::Abandoned) => {}
+            None => return Some((id, progress)),
         }
+        None
     }
 
     /// Takes the `params` of a `notifications/message` in: for the only call that runs, since it names none. Whether
@@ -410,7 +411,7 @@ fn read_id(id: Option<&Json>) -> Named {
     let Some(id) = id.filter(|id| !id.is_null()) else { return Named::Nobody };
     let number = match id.read::<serde_json::Value>() {
         Ok(serde_json::Value::Number(number)) => number.as_u64().or_else(|| whole(number.as_f64()?)),
-        Ok(serde_json::Value::String(text)) => text.parse().ok(),
+        Ok(serde_json::Value::String(text)) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
         _ => None,
     };
     match number {

@@ -33,6 +33,13 @@ pub(crate) fn call_of(who: &str, declares_tasks: bool, method: &str, mut params:
     Call { method, params, caller, arrived: Instant::now() }
 }
 
+/// A call of Ann's client that declares these capabilities.
+pub(crate) fn call_with(capabilities: &Value, method: &str, params: Value) -> Call {
+    let mut call = call_of("ann", true, method, params);
+    call.caller.abilities = raincheck::protocol::Abilities::of(Json::from_value(capabilities));
+    call
+}
+
 /// The same call from a legacy session.
 pub(crate) fn legacy(mut call: Call) -> Call {
     call.caller.session = ClientSession::Legacy(7);
@@ -83,6 +90,8 @@ pub(crate) async fn answer(asking: &mut Asking) -> Result<Value, i64> {
     match timeout(PATIENCE, asking.answer()).await.expect("no answer") {
         Answer::Result(result) => Ok(result.read().unwrap()),
         Answer::Error(error) => Err(error.code()),
+        // The upstream tells its server what it tells it of a client that never declared it.
+        Answer::Undeclared(_) => Err(-32601),
     }
 }
 

@@ -11,9 +11,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod client;
 mod listening;
 mod passing;
 mod races;
 mod rounds;
+mod shares;
 mod tasks;

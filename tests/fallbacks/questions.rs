@@ -24,7 +24,7 @@ async fn next(reply: &mut Reply) -> Event {
 fn answered(answer: Answer) -> Value {
     match answer {
         Answer::Result(result) => result.read().unwrap(),
-        Answer::Error(error) => panic!("refused: {error}"),
+        Answer::Error(error) | Answer::Undeclared(error) => panic!("refused: {error}"),
     }
 }
 

@@ -293,17 +293,19 @@ async fn a_signed_token_that_proves_nothing_is_told_why() {
     let mut server = setup.start().await;
     let (text, headers) = call("7", "add", "");
     let mut client = server.connect().await;
+    let metadata = format!("resource_metadata=\"http://{}/.well-known/oauth-protected-resource/mcp\"", server.address);
     for (authorization, challenge) in [
-        ("", "Bearer"),
-        ("authorization: Basic dTpw\r\n", "Bearer"),
+        ("", "Bearer "),
+        ("authorization: Basic dTpw\r\n", "Bearer "),
         (
             "authorization: Bearer abc\r\n",
-            "Bearer error=\"invalid_token\", error_description=\"the token is no signed JWT\"",
+            "Bearer error=\"invalid_token\", error_description=\"the token is no signed JWT\", ",
         ),
     ] {
         client.send(post(&text, &format!("{headers}{authorization}"))).await;
         let (head, _) = client.response().await;
-        assert_eq!((head.status, head.get("www-authenticate")), (401, Some(challenge)));
+        let expected = format!("{challenge}{metadata}");
+        assert_eq!((head.status, head.get("www-authenticate")), (401, Some(expected.as_str())));
     }
     assert!(server.is_untouched());
 }

@@ -1,4 +1,6 @@
-//! Which clients get tasks, and what the others learn (field cases 68, 70).
+//! Which clients get tasks, and what the others learn (field cases 52, 68, 70).
+
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -76,4 +78,24 @@ async fn a_client_without_tasks_learns_nothing_about_ids() {
     // Nothing of this touched the task.
     upstream.run().await.says("done").await;
     assert_eq!(client.ended(&valid).await.result()["status"], "completed");
+}
+
+#[tokio::test]
+async fn what_raincheck_is_can_be_asked_while_no_server_is_there() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("url = \"http://{}/mcp\"", taken.local_addr().unwrap());
+    let away = {
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("url = \"http://{}/mcp\"", gone.local_addr().unwrap())
+    };
+    for server in [silent.as_str(), &away, "command = [\"sleep\", \"600\"]", "command = [\"/nowhere/at-all\"]"] {
+        let proxy = Ground::before(server, "").start().await;
+        let began = Instant::now();
+        let answer = proxy.client().ask("server/discover", "", "").await;
+        // 150 ms are waited for a server that may only be slow to start; the rest is for a busy machine.
+        assert!(began.elapsed() < Duration::from_secs(1), "{server}: {:?}", began.elapsed());
+        let result = answer.result();
+        assert_eq!(result["supportedVersions"][0], "2026-07-28", "{server}: {result}");
+        assert!(result["capabilities"]["extensions"]["io.modelcontextprotocol/tasks"].is_object(), "{result}");
+    }
 }

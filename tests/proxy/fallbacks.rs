@@ -76,7 +76,7 @@ async fn a_held_call_survives_whoever_cuts_idle_connections() {
         let proxy = ground.start().await;
         let base = balancer(&proxy.base).await;
         // Comments for three seconds and more.
-        let client = Client::open_at(base.clone()).await;
+        let client = Client::open_at(base.clone(), &json!({})).await;
         let mut events = client.call("1", "slow").await;
         let mut run = upstream.run().await;
         assert!(events.comments(16).await, "the connection was cut");
@@ -113,7 +113,7 @@ async fn without_signs_of_life_a_cut_is_a_clean_end_and_a_client_of_2025_11_25_c
     // To leave is to cancel in 2026-07-28.
     upstream.cancels(1).await;
 
-    let client = Client::open_at(base).await;
+    let client = Client::open_at(base, &json!({})).await;
     let mut events = client.call("1", "slow").await;
     let mut run = upstream.run().await;
     run.progress(1, "first").await;

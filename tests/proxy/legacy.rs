@@ -31,15 +31,20 @@ const BOTH: [Transport; 2] = [Transport::Stdio, Transport::Http];
 impl Client {
     /// Opens a session.
     pub(crate) async fn open(proxy: &Proxy) -> Self {
-        Self::open_at(proxy.base.clone()).await
+        Self::open_as(proxy, &json!({ "elicitation": {} })).await
+    }
+
+    /// Opens a session of a client that declares these capabilities.
+    async fn open_as(proxy: &Proxy, capabilities: &Value) -> Self {
+        Self::open_at(proxy.base.clone(), capabilities).await
     }
 
     /// The same, at another address.
-    pub(crate) async fn open_at(base: String) -> Self {
+    pub(crate) async fn open_at(base: String, capabilities: &Value) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new()).build_http();
         let mut client = Self { http, url: format!("{base}/mcp"), session: String::new() };
         let params = json!({ "protocolVersion": "2025-11-25", "clientInfo": { "name": "c", "version": "1" },
-            "capabilities": { "elicitation": {} } });
+            "capabilities": capabilities });
         let text = json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": params });
         let response = client.post(&text.to_string()).await;
         let session = response.headers().get("mcp-session-id").cloned();
@@ -234,4 +239,57 @@ async fn a_server_that_dies_is_told_to_its_client_which_opens_a_new_session() {
     let mut events = Client::open(&proxy).await.call("1", "slow").await;
     upstream.run().await.says("again").await;
     assert_eq!(events.message().await["result"]["content"][0]["text"], "again");
+}
+
+/// A session that ends is nothing to a task of the same user (field case 44).
+#[tokio::test]
+async fn the_end_of_a_session_is_nothing_to_a_task() {
+    for transport in BOTH {
+        let upstream = Upstream::start(transport).await;
+        let ground = Ground::new(&upstream, "[[tool]]\nmatch = \"job\"\nmode = \"task\"");
+        let proxy = ground.start().await;
+        let client = Client::open(&proxy).await;
+        let mut events = client.call("1", "slow").await;
+        let mut held = upstream.run().await;
+        held.progress(1, "first").await;
+        events.message().await;
+        let id = proxy.client().handle("job", "{}").await;
+        let mut run = upstream.run().await;
+        assert_eq!(client.send(Method::DELETE, ("", ""), "").await.status(), 200);
+        let end = bounded(events.next()).await;
+        assert!(end.is_none(), "{transport:?}: the held call ends with its session");
+        run.says("done").await;
+        let task = proxy.client().ended(&id).await.result();
+        assert_eq!(task["result"]["content"][0]["text"], "done", "{transport:?}");
+    }
+}
+
+/// 2025-11-25 must not know the extension, and its own opt-in is for servers with tasks (traps 5 and 6).
+#[tokio::test]
+async fn nothing_that_a_legacy_client_declares_makes_a_task() {
+    let upstream = Upstream::http().await;
+    let ground = Ground::new(&upstream, "[[tool]]\nmatch = \"*\"\nmode = \"task\"");
+    let proxy = ground.start().await;
+    let extension = json!({ "io.modelcontextprotocol/tasks": {} });
+    let capabilities = json!({ "extensions": extension, "tasks": { "requests": { "tools": { "call": {} } } } });
+    let client = Client::open_as(&proxy, &capabilities).await;
+    let meta = json!({ "io.modelcontextprotocol/clientCapabilities": { "extensions": extension } });
+    for params in [
+        json!({ "name": "slow", "arguments": {}, "_meta": meta }),
+        json!({ "name": "slow", "arguments": {}, "task": { "ttl": 60000 } }),
+    ] {
+        let text = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params }).to_string();
+        let (response, ()) = tokio::join!(client.post(&text), async {
+            let mut run = upstream.run().await;
+            assert!(!run.request.contains("\"ttl\""), "{}", run.request);
+            run.answer(r#"{"content": [], "isError": false}"#).await;
+        });
+        let body = whole(response).await;
+        assert!(body.contains(r#"{"jsonrpc":"2.0","id":7,"result":{"content": [], "isError": false}}"#), "{body}");
+    }
+    for method in ["tasks/get", "tasks/list", "tasks/result"] {
+        let text = json!({ "jsonrpc": "2.0", "id": 8, "method": method, "params": { "taskId": "x" } }).to_string();
+        let body = whole(client.post(&text).await).await;
+        assert!(body.contains(r#""code":-32601"#), "{method}: {body}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Whose tasks are whose, over HTTP.
 
+use crate::http_server::{Seen, Server, Wire};
 use crate::process::Ground;
 use crate::upstream::{Transport, Upstream, contains, folder_contains};
 
@@ -90,4 +91,26 @@ async fn tasks_of_one_bearer_are_not_those_of_another_where_the_server_checks_th
 /// The part of a log that shows where a secret got in.
 fn around(log: &str, secret: &str) -> String {
     log.lines().find(|line| line.contains(secret)).unwrap_or_default().chars().take(800).collect()
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_the_token_in_the_run_fails_the_task_with_the_reason() {
+    let server = Server::legacy(|seen: Seen, wire: Wire| async move {
+        if seen.is("tools/call") {
+            return wire
+                .respond("401 Unauthorized", &[("WWW-Authenticate", "Bearer error=\"invalid_token\"")], "")
+                .await;
+        }
+        wire.json(&seen.result(&serde_json::json!({ "tools": [] }))).await
+    })
+    .await;
+    let rest = "[[tool]]\nmatch = \"*\"\nmode = \"task\"";
+    let ground = Ground::before(&format!("url = \"{}\"", server.url()), rest);
+    let proxy = ground.start().await;
+    let ann = proxy.client().bearer(ANN);
+    let id = ann.handle("slow", "{}").await;
+    let task = ann.ended(&id).await.result();
+    let told = (task["status"].as_str(), task["error"]["data"]["reason"].as_str());
+    assert_eq!(told, (Some("failed"), Some("unauthorized")), "{task}");
+    assert_eq!(task["error"]["data"]["retryable"], false, "{task}");
 }

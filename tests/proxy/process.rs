@@ -40,6 +40,23 @@ impl Ground {
         Self::written(&format!("{rest}\n[[server]]\nname = \"behind\"\n{}{more}", upstream.config()), store)
     }
 
+    /// In front of any server: its `[[server]]` table without a name.
+    pub(crate) fn before(server: &str, rest: &str) -> Self {
+        Self::written(
+            &format!("{rest}\n[[server]]\nname = \"behind\"\n{server}"),
+            "durability = \"process\"\nmin_free = 1",
+        )
+    }
+
+    /// The same on this port, behind a balancer that gives it this URL.
+    pub(crate) fn public(url: &str, port: u16, server: &str) -> Self {
+        let ground = Self::before(server, "");
+        let config = std::fs::read_to_string(ground.config()).unwrap();
+        let listen = format!("[listen]\npublic_url = {url:?}\nhttp = \"127.0.0.1:{port}\"\n");
+        std::fs::write(ground.config(), config.replace("[listen]\nhttp = \"127.0.0.1:0\"\n", &listen)).unwrap();
+        ground
+    }
+
     /// In front of the demo server.
     pub(crate) fn demo(rest: &str) -> Self {
         let server = "[[server]]\nname = \"behind\"\ncommand = [\"@self\", \"demo-server\"]";
@@ -106,7 +123,7 @@ impl Ground {
             for line in lines.split(b'\n') {
                 let Ok(line) = line else { return };
                 let line = String::from_utf8_lossy(&line).into_owned();
-                if let Some(url) = line.strip_prefix("  http://") {
+                if let Some(url) = line.strip_prefix("  http://").or(line.strip_prefix("  https://")) {
                     let authority = url.split('/').next().unwrap();
                     if let Some(said) = said.take() {
                         let _ = said.send(format!("http://{authority}"));

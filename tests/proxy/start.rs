@@ -70,7 +70,7 @@ async fn a_store_of_a_newer_version_is_refused() {
     let (ground, id) = used(&upstream).await;
     let marker = ground.store().join("raincheck.store");
     let text = std::fs::read_to_string(&marker).unwrap();
-    std::fs::write(&marker, text.replace("raincheck-store 2 ", "raincheck-store 3 ")).unwrap();
+    std::fs::write(&marker, text.replace("raincheck-store 3 ", "raincheck-store 4 ")).unwrap();
     refused(&ground, 72, "newer raincheck");
     // And it is all there for the version that wrote it.
     std::fs::write(&marker, text).unwrap();

@@ -93,3 +93,19 @@ async fn a_server_that_cannot_be_started_is_the_answer_to_the_call() {
     assert_eq!(answer["error"]["data"]["reason"], "not_started", "{answer}");
     client.close().await;
 }
+
+#[tokio::test]
+async fn sigterm_does_not_wait_long_for_a_host_that_does_not_read() {
+    let machine = Machine::new();
+    let mut client = machine.start(&[]);
+    // More than wait in queues and pipes.
+    for _ in 0..200 {
+        client.call("big", json!({ "bytes": 50_000 })).await;
+    }
+    machine.noted("big", 200).await;
+    // The grace time is 20 s, but nothing runs any more.
+    let started = std::time::Instant::now();
+    client.signal(Signal::SIGTERM);
+    assert_eq!(client.ended().await.code(), Some(0), "{}", client.log());
+    assert!(started.elapsed() < std::time::Duration::from_secs(10), "{:?}", started.elapsed());
+}

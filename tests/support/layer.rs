@@ -35,7 +35,7 @@ pub struct Proxy {
     pub runs: Jobs,
     /// The calls that reached the service, with the way to answer each.
     pub sent: mpsc::UnboundedReceiver<(Call, ReplySender)>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// Hands every call to the test.
@@ -106,7 +106,7 @@ impl Proxy {
         self.runs.stop();
         timeout(PATIENCE, self.runner.idle()).await.unwrap();
         self.store.close().await;
-        Self::in_folder(self._folder, policy, bounds, rules)
+        Self::in_folder(self.folder, policy, bounds, rules)
     }
 
     fn in_folder(folder: TempDir, policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
@@ -154,7 +154,7 @@ impl Proxy {
         let (sender, sent) = mpsc::unbounded_channel();
         let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy));
         let service = change(layer.linger(linger)).layer(Scripted(sender));
-        Self { service, store, runner, runs, sent, _folder: folder }
+        Self { service, store, runner, runs, sent, folder }
     }
 
     /// Sends a call and gives its reply back at once.

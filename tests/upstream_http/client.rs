@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, Transport, UpstreamEra};
+use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{
     Call, Caller, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal, Reply, RpcError,
@@ -48,6 +48,7 @@ pub(crate) fn config(server: &Server) -> ServerConfig {
         max_sessions: 8,
         session_idle: Duration::from_mins(10),
         era: UpstreamEra::Legacy,
+        stderr: StderrFor::Local,
         companion_tools: raincheck::config::CompanionNames::default(),
     }
 }

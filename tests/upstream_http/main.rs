@@ -9,6 +9,7 @@ mod eras;
 mod http_server;
 mod modern;
 mod old_tasks;
+mod param_headers;
 mod sessions;
 mod sse;
 mod stopping;

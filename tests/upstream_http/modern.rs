@@ -103,7 +103,9 @@ async fn server() -> Server {
                     wire
                 }
                 ("tools/call" | "tasks/update" | "tasks/cancel" | "tools/list", _) => {
-                    let result = json!({ "resultType": "complete", "ttlMs": 5, "cacheScope": "public", "tools": [], "n": 1.0 });
+                    let result = json!({ "resultType": "complete", "ttlMs": 5, "cacheScope": "public", "n": 1.0,
+                        "tools": [{ "name": "t", "execution": { "taskSupport": "optional" } }],
+                        "_meta": { "io.modelcontextprotocol/serverInfo": {}, "io.modelcontextprotocol/x": 1, "a/b": 1 } });
                     wire.json(&seen.result(&result)).await
                 }
                 _ => wire.status("404 Not Found").await,
@@ -248,7 +250,7 @@ async fn a_legacy_client_has_a_session_with_a_modern_server_that_knows_none() {
         ("notifications/resources/updated", subscribe)
     );
     let listed = all(client.send(of("tools/list", "{}")).await).await;
-    assert_eq!(listed.result(), r#"{"n":1.0,"tools":[]}"#);
+    assert_eq!(listed.result(), r#"{"_meta":{"a/b":1},"n":1.0,"tools":[{"name":"t"}]}"#);
     let mut asking = client.send(tool("asks", ClientSession::Legacy(7))).await;
     asked(&mut asking).await.answer(yes());
     all(asking).await.says("s-1 \"accept\"");

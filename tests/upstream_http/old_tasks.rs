@@ -133,3 +133,61 @@ async fn a_cancel_is_one_of_the_task_also_when_the_caller_leaves() {
         client.close().await;
     }
 }
+
+/// The token of the call stays good for as long as its task lasts (2025-11-25, tasks, progress).
+#[tokio::test]
+async fn progress_under_the_token_of_the_call_counts_while_its_task_lasts() {
+    let (polls, token) = (Arc::new(AtomicUsize::new(0)), Arc::new(std::sync::Mutex::new(Value::Null)));
+    let server = Server::start(move |seen: Seen, mut wire: Wire| {
+        let (polls, token) = (Arc::clone(&polls), Arc::clone(&token));
+        async move {
+            let progress = |at: u64, message: Value| {
+                let token = token.lock().unwrap().clone();
+                let params = json!({ "progressToken": token, "progress": at, "total": 9, "message": message });
+                notification("notifications/progress", &params)
+            };
+            match (seen.verb.as_str(), seen.method()) {
+                ("POST", "initialize") => {
+                    let tasks = json!({ "requests": { "tools": { "call": {} } } });
+                    let result = json!({
+                        "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "tasks": tasks },
+                        "serverInfo": { "name": "s", "version": "1" },
+                    });
+                    wire.json(&seen.result(&result)).await
+                }
+                ("POST", "tools/list") => {
+                    let tool = json!({ "name": "must", "execution": { "taskSupport": "required" } });
+                    wire.json(&seen.result(&json!({ "tools": [tool] }))).await
+                }
+                ("POST", "tools/call") => {
+                    *token.lock().unwrap() = seen.body["params"]["_meta"]["progressToken"].clone();
+                    wire.json(&seen.result(&json!({ "task": task("working", "begun") }))).await
+                }
+                ("POST", "tasks/get") => {
+                    let poll = polls.fetch_add(1, Ordering::SeqCst);
+                    let (said, status) =
+                        if poll == 0 { (json!("rows"), "working") } else { (Value::Null, "completed") };
+                    wire.events().await;
+                    wire.event(&progress(3 + poll as u64, said)).await;
+                    wire.event(&seen.result(&task(status, "half"))).await;
+                    wire
+                }
+                ("POST", "tasks/result") => {
+                    wire.events().await;
+                    wire.event(&progress(8, Value::Null)).await;
+                    wire.event(&seen.says("at last")).await;
+                    wire
+                }
+                ("GET", _) => wire.status("405 Method Not Allowed").await,
+                _ => wire.status("202 Accepted").await,
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    let seen = client.call("must").await;
+    seen.says("at last");
+    // What the server says without a number goes with the next number, so that numbers only grow.
+    assert_eq!(seen.progress, ["1: begun", "3 of 9: rows", "4 of 9: half", "8 of 9: half"]);
+    client.close().await;
+}

@@ -271,3 +271,21 @@ async fn what_belongs_to_no_call_is_passed_over() {
     .await;
     configured(&server).call("t").await.says("done");
 }
+
+#[tokio::test]
+async fn a_server_that_is_of_neither_kind_is_told_with_what_was_tried_and_why_each_failed() {
+    let long: &'static str = "/m".repeat(100 << 10).leak();
+    let cases =
+        [("http://other.example/m", "another server"), ("http://[", "no address"), (long, "larger than 65536 bytes")];
+    for (endpoint, why) in cases {
+        let server = server("405 Method Not Allowed", endpoint, done).await;
+        let seen = client(&server).call("t").await;
+        let failure = seen.failure();
+        assert_eq!(failure.reason, Reason::NotStarted);
+        let url = server.url();
+        for part in [&format!("POST {url}"), "405", &format!("GET {url}"), "HTTP+SSE", why] {
+            assert!(failure.message.contains(part), "{part}: {}", failure.message);
+        }
+        assert!(failure.message.len() < 1000, "{}", failure.message.len());
+    }
+}

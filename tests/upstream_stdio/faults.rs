@@ -202,3 +202,30 @@ async fn a_closed_upstream_refuses_calls() {
     bench.upstream.close().await;
     assert_eq!(failure(bench.call("echo", json!({}))).await.reason, Reason::Stopping);
 }
+
+#[tokio::test]
+async fn only_the_local_user_is_shown_the_last_that_a_server_said_before_its_start_failed() {
+    let said = async |stderr, principal| {
+        let bench = Bench::with("exit=3", Limits::default(), |config| config.stderr = stderr);
+        let caller = Caller { principal, ..caller("ann", ClientSession::Stateless, &json!({})) };
+        let failure = failure(bench.ask_as(caller, Method::CallTool, json!({ "name": "echo" }))).await;
+        bench.upstream.close().await;
+        failure.message
+    };
+    let shown = said(StderrFor::Local, Principal::Local).await;
+    let (_, last) = shown.split_once("the last it said on stderr: ").unwrap_or_else(|| panic!("{shown}"));
+    assert!(last.starts_with("[31mno database xxx") && last.chars().count() == 200, "{shown}");
+    for (stderr, principal) in [
+        (StderrFor::Log, Principal::Local),
+        (StderrFor::Local, Principal::Anonymous),
+        (StderrFor::Local, Principal::Named("ann".into())),
+        (StderrFor::Local, Principal::Credential("Bearer x".into())),
+    ] {
+        let hidden = said(stderr, principal.clone()).await;
+        assert!(
+            hidden.contains("exit code 3 before it was ready; the log has what it said"),
+            "{principal:?}: {hidden}"
+        );
+        assert!(!hidden.contains("database"), "{principal:?}: {hidden}");
+    }
+}

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, Transport, UpstreamEra};
+use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{
     Abilities, Ask, Call, Caller, ClientSession, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal,
@@ -58,6 +58,7 @@ fn config(script: &str, dir: &TempDir) -> ServerConfig {
         max_sessions: 8,
         session_idle: Duration::from_mins(5),
         era: UpstreamEra::Legacy,
+        stderr: StderrFor::Local,
         companion_tools: raincheck::config::CompanionNames::default(),
     }
 }

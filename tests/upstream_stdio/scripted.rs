@@ -94,6 +94,7 @@ impl Server {
     fn run(&mut self) {
         note("start");
         if self.script.has("exit") {
+            eprint!("starting\n\u{1b}[31mno database {}\n\n", "x".repeat(300));
             exit(self.script.0["exit"].parse().unwrap());
         }
         hold_life();

@@ -147,7 +147,11 @@ impl Endpoint {
             Wire::Tls(client) => client.request(request),
         };
         sent.await.map_err(|error: SendError| {
-            if error.is_connect() { ClientError::Unreachable(error.into()) } else { ClientError::Broken(error.into()) }
+            if error.is_connect() {
+                ClientError::Unreachable { at: self.public_url(), source: error.into() }
+            } else {
+                ClientError::Broken(error.into())
+            }
         })
     }
 }

@@ -10,7 +10,11 @@ use crate::protocol::RpcError;
 #[derive(Debug)]
 pub(crate) enum ClientError {
     /// No connection: nothing was sent.
-    Unreachable(Box<dyn std::error::Error + Send + Sync>),
+    Unreachable {
+        /// The URL, without what may be secret.
+        at: String,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The connection broke before the answer was whole.
     Broken(Box<dyn std::error::Error + Send + Sync>),
     /// An HTTP status without an answer of MCP.
@@ -25,7 +29,7 @@ impl ClientError {
     /// Whether a request that changes nothing may succeed if it is sent again a little later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Broken(_) => true,
+            Self::Unreachable { .. } | Self::Broken(_) => true,
             Self::Status(status) => {
                 status.is_server_error()
                     || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
@@ -38,7 +42,7 @@ impl ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(_) => f.write_str("the server cannot be reached"),
+            Self::Unreachable { at, .. } => write!(f, "the server at {at} cannot be reached"),
             Self::Broken(_) => f.write_str("the connection broke before the answer was there"),
             Self::Status(status) => {
                 let advice = match *status {
@@ -59,7 +63,7 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Unreachable(source) | Self::Broken(source) => Some(source.as_ref()),
+            Self::Unreachable { source, .. } | Self::Broken(source) => Some(source.as_ref()),
             Self::Status(_) | Self::NotMcp(_) | Self::Rpc(_) => None,
         }
     }

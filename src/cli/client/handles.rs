@@ -75,12 +75,18 @@ impl Handles {
         self.try_keep(handle).map_err(|error| self.failed(error))
     }
 
-    fn try_keep(&self, handle: &Handle) -> io::Result<()> {
-        let directory = match self.path.parent() {
+    fn directory(&self) -> &Path {
+        match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
-        };
-        make_durably(directory)?;
+        }
+    }
+
+    fn try_keep(&self, handle: &Handle) -> io::Result<()> {
+        make_durably(self.directory())?;
+        // Another process may be about to put a shorter file in the place of this one.
+        let directory = File::open(self.directory())?;
+        directory.lock()?;
         let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?;
         let mut line = Vec::new();
         if ends_in_mid_line(&mut file)? {
@@ -92,7 +98,32 @@ impl Handles {
         // One write, so that lines of several processes do not mix.
         file.write_all(&line)?;
         file.sync_all()?;
-        File::open(directory)?.sync_all()
+        directory.sync_all()
+    }
+
+    /// Takes these handles out of the file. Other lines stay as they are.
+    pub(crate) fn forget(&self, handles: &[Handle]) -> Result<(), HandlesError> {
+        self.try_forget(handles).map_err(|error| self.failed(error))
+    }
+
+    fn try_forget(&self, handles: &[Handle]) -> io::Result<()> {
+        let directory = File::open(self.directory())?;
+        directory.lock()?;
+        let mut path = self.path.clone().into_os_string();
+        path.push(".new");
+        let mut kept = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        let mut reader = BufReader::new(File::open(&self.path)?);
+        let mut line = Vec::new();
+        while reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+            let is_meant = |handle: Handle| handles.iter().any(|it| it.task == handle.task && it.url == handle.url);
+            if !serde_json::from_slice(&line).is_ok_and(is_meant) {
+                kept.write_all(&line)?;
+            }
+            line.clear();
+        }
+        kept.sync_all()?;
+        std::fs::rename(&path, &self.path)?;
+        directory.sync_all()
     }
 
     /// The newest `most` handles, oldest first. Lines that cannot be read are left out.

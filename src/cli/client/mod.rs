@@ -1,8 +1,10 @@
 //! A small client of MCP 2026-07-28 over HTTP that declares the Tasks extension on every request.
 
+mod answer;
 mod endpoint;
 mod error;
 mod follow;
+mod form;
 mod handles;
 mod mirror;
 mod person;
@@ -11,10 +13,11 @@ mod show;
 mod tests;
 mod view;
 
+pub(super) use answer::{check_answer, how_to_answer};
 pub(super) use endpoint::{Answered, Ask, Endpoint, add_header, explain};
 pub(super) use error::ClientError;
 pub(super) use follow::{End, Follow};
 pub(super) use handles::{Handle, Handles};
 pub(super) use person::Person;
 pub(super) use show::{Display, failure, result};
-pub(super) use view::{Asked, Status, TaskView, questions};
+pub(super) use view::{Status, TaskView, questions};

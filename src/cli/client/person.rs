@@ -5,9 +5,9 @@ use std::io::{IsTerminal, Write};
 use serde_json::{Map, Value, json};
 
 use super::super::terminal::{plain, say};
+use super::form::{Field, Kind, fields};
 use super::view::Asked;
 use crate::protocol::Json;
-use crate::protocol::json::Part;
 
 /// Who may answer questions.
 #[derive(Debug)]
@@ -19,25 +19,6 @@ pub(crate) enum Person {
     /// Somebody who says these lines, for tests.
     #[cfg(test)]
     Says(std::collections::VecDeque<&'static str>),
-}
-
-/// A field of a form.
-struct Field {
-    name: String,
-    title: String,
-    kind: Kind,
-    default: Option<Value>,
-    is_required: bool,
-}
-
-/// What a field holds (2025-11-25 and 2026-07-28, elicitation, primitive schemas).
-enum Kind {
-    Text,
-    Whole,
-    Number,
-    YesNo,
-    OneOf(Vec<String>),
-    SomeOf(Vec<String>),
 }
 
 /// What is typed to say no.
@@ -71,9 +52,8 @@ impl Person {
     async fn fill(&mut self, asked: &Asked) -> Value {
         say(&format!("\nThe tool asks: {}", plain(&asked.message())));
         say(&format!("({DECLINE} says no; Ctrl-D closes the question without an answer)"));
-        let text = |name: &str| asked.params.member(name).and_then(|value| value.read::<String>().ok());
-        if text("mode").as_deref() == Some("url") {
-            let url = plain(&text("url").unwrap_or_default());
+        if let Some(url) = asked.url() {
+            let url = plain(&url);
             return match self.line(&format!("Open {url} and press Enter when you have: ")).await {
                 None => json!({ "action": "cancel" }),
                 Some(line) if line.trim() == DECLINE => json!({ "action": "decline" }),
@@ -95,10 +75,15 @@ impl Person {
     }
 
     async fn field(&mut self, field: &Field) -> Typed {
-        let hint = field.kind.hint();
+        let hint = match (&field.kind, field.kind.describe()) {
+            (Kind::Text { .. }, text) if text == "text" => String::new(),
+            (Kind::YesNo, _) => " (yes or no)".to_owned(),
+            (Kind::SomeOf { .. }, text) => format!(" ({}, with commas between)", plain(&text)),
+            (_, text) => format!(" ({})", plain(&text)),
+        };
         let default = field.default.as_ref().map(|value| format!(" [{}]", plain(&shown(value)))).unwrap_or_default();
         let optional = if field.is_required || field.default.is_some() { "" } else { ", may be left empty" };
-        let prompt = format!("{}{hint}{optional}{default}: ", plain(&field.title));
+        let prompt = format!("{}{hint}{optional}{default}: ", plain(field.about.as_deref().unwrap_or(&field.name)));
         loop {
             let Some(line) = self.line(&prompt).await else { return Typed::Cancel };
             let line = line.trim();
@@ -143,82 +128,6 @@ enum Typed {
     Nothing,
     Decline,
     Cancel,
-}
-
-/// The fields of a form, in the order in which the server wrote them.
-fn fields(params: &Json) -> Vec<Field> {
-    let Some(schema) = params.member("requestedSchema") else { return Vec::new() };
-    let required: Vec<String> = schema.member("required").and_then(|required| required.read().ok()).unwrap_or_default();
-    let Some(properties) = schema.member("properties") else { return Vec::new() };
-    let Ok(members) = properties.members() else { return Vec::new() };
-    let field = |(name, raw): (&str, Part<'_>)| {
-        let value: Value = serde_json::from_str(raw.get()).unwrap_or_default();
-        let text = |key: &str| value.get(key).and_then(Value::as_str);
-        let title = match (text("title").unwrap_or(name), text("description")) {
-            (title, Some(description)) => format!("{title} ({description})"),
-            (title, None) => title.to_owned(),
-        };
-        let default = value.get("default").cloned();
-        let is_required = required.iter().any(|required| required == name);
-        Field { name: name.to_owned(), title, kind: Kind::of(&value), default, is_required }
-    };
-    members.iter().map(field).collect()
-}
-
-impl Kind {
-    fn of(schema: &Value) -> Self {
-        if let Some(choices) = choices(schema) {
-            return Self::OneOf(choices);
-        }
-        match schema.get("type").and_then(Value::as_str) {
-            Some("integer") => Self::Whole,
-            Some("number") => Self::Number,
-            Some("boolean") => Self::YesNo,
-            Some("array") => Self::SomeOf(schema.get("items").and_then(choices).unwrap_or_default()),
-            _ => Self::Text,
-        }
-    }
-
-    fn hint(&self) -> String {
-        let listed = |choices: &[String]| plain(&choices.join(", "));
-        match self {
-            Self::Text => String::new(),
-            Self::Whole => " (a whole number)".to_owned(),
-            Self::Number => " (a number)".to_owned(),
-            Self::YesNo => " (yes or no)".to_owned(),
-            Self::OneOf(choices) => format!(" (one of {})", listed(choices)),
-            Self::SomeOf(choices) => format!(" (any of {}, with commas between)", listed(choices)),
-        }
-    }
-
-    fn read(&self, line: &str) -> Option<Value> {
-        match self {
-            Self::Text => Some(line.into()),
-            Self::Whole => line.parse::<i64>().ok().map(Value::from),
-            // As it was typed, so that nothing is rounded on the way to the check.
-            Self::Number => serde_json::from_str::<Value>(line).ok().filter(Value::is_number),
-            Self::YesNo => match line.to_lowercase().as_str() {
-                "y" | "yes" | "true" => Some(true.into()),
-                "n" | "no" | "false" => Some(false.into()),
-                _ => None,
-            },
-            Self::OneOf(choices) => choices.iter().find(|choice| *choice == line).map(|choice| choice.as_str().into()),
-            Self::SomeOf(choices) => {
-                let chosen: Vec<&str> = line.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
-                chosen.iter().all(|part| choices.iter().any(|choice| choice == part)).then(|| chosen.into())
-            }
-        }
-    }
-}
-
-/// The values that a schema lists: `enum`, or `const` in `oneOf` or `anyOf`.
-fn choices(schema: &Value) -> Option<Vec<String>> {
-    let listed = schema.get("enum").and_then(Value::as_array);
-    if let Some(listed) = listed {
-        return Some(listed.iter().filter_map(Value::as_str).map(str::to_owned).collect());
-    }
-    let titled = schema.get("oneOf").or_else(|| schema.get("anyOf")).and_then(Value::as_array)?;
-    Some(titled.iter().filter_map(|choice| choice.get("const")?.as_str()).map(str::to_owned).collect())
 }
 
 fn shown(value: &Value) -> String {

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
+use super::view::Asked;
 use super::*;
 use crate::jobs::Jobs;
 use crate::protocol::{Json, Progress};

@@ -113,7 +113,19 @@ pub(crate) fn questions(requests: Option<&Json>) -> Vec<Asked> {
 impl Asked {
     /// What it says.
     pub(crate) fn message(&self) -> String {
-        let message = self.params.member("message").and_then(|message| message.read().ok());
-        message.unwrap_or_else(|| self.method.clone())
+        self.text("message").unwrap_or_else(|| self.method.clone())
+    }
+    /// Whether it is a form to fill in.
+    pub(crate) fn is_form(&self) -> bool {
+        self.method == "elicitation/create" && self.text("mode").as_deref() != Some("url")
+    }
+
+    /// The URL that somebody is to open.
+    pub(crate) fn url(&self) -> Option<String> {
+        (self.method == "elicitation/create" && !self.is_form()).then(|| self.text("url").unwrap_or_default())
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.params.member(name).and_then(|value| value.read().ok())
     }
 }

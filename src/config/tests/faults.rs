@@ -7,6 +7,13 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[listen]\nhttp = \"localhost:80\"", &[("listen.http", "write \"127.0.0.1:80\"")]),
     ("[listen]\nhttp = \"127.0.0.1\"", &[("listen.http", "the port is missing")]),
     ("[listen]\nhttp = 8080", &[("listen.http", "found a whole number")]),
+    ("[listen]\nprot = 8080", &[("listen.prot", "unknown key; did you mean \"http\"?")]),
+    ("[listen]\naddress = \"a\"", &[("listen.address", "unknown key; did you mean \"http\"?")]),
+    ("[store]\nptah = \"a\"", &[("store.ptah", "unknown key; did you mean \"path\"?")]),
+    (
+        "[[server]]\nname = \"b\"\nurl = \"http://h/mcp\"\nprogram = \"a\"",
+        &[("server[0].program", "did you mean \"command\"?")],
+    ),
     ("[listen]\nhtpp = \"127.0.0.1:1\"", &[("listen.htpp", "unknown key; did you mean \"http\"?")]),
     ("[listen]\nstdio = true\nhttp = \"127.0.0.1:1\"", &[("listen.stdio", "take one of them out")]),
     ("[admin]\nhttp = \"127.0.0.1:1\"", &[("admin", "not in this version yet")]),

@@ -378,3 +378,16 @@ fn an_owner_by_name_has_the_limits_of_all_but_for_what_its_entry_changes() {
     let budget = parse(&text, &environment).unwrap().owner_rules.all.budget.unwrap();
     assert_eq!(budget.to_string(), "7/1day");
 }
+
+#[test]
+fn what_a_server_says_on_stderr_is_for_the_log_alone_where_the_public_may_come_in() {
+    let stderr = |listen: &str, server: &str| read(&format!("{listen}\n{SERVER}{server}\n")).servers[0].stderr;
+    assert_eq!(stderr("", ""), StderrFor::Local);
+    assert_eq!(stderr("", "\nstderr = \"log\""), StderrFor::Log);
+    for public in ["public_url = \"https://mcp.example.com\"", "allowed_hosts = [\"mcp.example.com\"]"] {
+        let listen = format!("[listen]\n{public}");
+        assert_eq!(stderr(&listen, ""), StderrFor::Log, "{public}");
+        assert_eq!(stderr(&listen, "\nstderr = \"local\""), StderrFor::Local, "{public}");
+    }
+    assert_eq!(stderr("[listen]\nstdio = true\npublic_url = \"https://h.example\"", ""), StderrFor::Local);
+}

@@ -1,5 +1,5 @@
-//! The issuer's keys: fetched when they are first needed, fetched again when they are old or do not have what a
-//! token names, kept while the issuer cannot be reached.
+//! The issuer's keys: fetched when they are first needed or do not have what a token names, renewed in the background when
+//! they are old, kept while the issuer cannot be reached.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,13 +12,19 @@ use tokio::time::Instant;
 
 use super::fetch::{FetchError, Fetcher};
 use crate::config::KeySource;
+use crate::jobs::Jobs;
 
-/// The keys of one issuer.
-pub(super) struct Keys {
+/// The keys of one issuer. Clones share them.
+#[derive(Clone)]
+pub(super) struct Keys(Arc<Inner>);
+
+struct Inner {
     fetcher: Fetcher,
     current: RwLock<Option<Arc<KeySet>>>,
     /// Held by whoever fetches, so that a crowd of callers asks the issuer once.
     turn: Mutex<Turn>,
+    /// Where they are renewed.
+    jobs: Jobs,
 }
 
 /// How the last attempt went.
@@ -53,7 +59,7 @@ pub(super) enum Lookup {
     Unknown,
 }
 
-/// Keys older than this are fetched again before they are used.
+/// Keys older than this are fetched again, while they are used.
 const FRESH: Duration = Duration::from_mins(10);
 /// For how long keys are used while the issuer cannot be reached.
 const STALE: Duration = Duration::from_hours(24);
@@ -65,17 +71,46 @@ const TRIED: usize = 8;
 const MOST: usize = 100;
 
 impl Keys {
-    /// No keys yet.
-    pub(super) fn new(source: KeySource) -> Self {
-        Self { fetcher: Fetcher::new(source), current: RwLock::new(None), turn: Mutex::new(Turn::default()) }
+    /// No keys yet. They are renewed in `jobs`.
+    pub(super) fn new(source: KeySource, jobs: Jobs) -> Self {
+        let (fetcher, current, turn) = (Fetcher::new(source), RwLock::new(None), Mutex::new(Turn::default()));
+        Self(Arc::new(Inner { fetcher, current, turn, jobs }))
     }
 
-    /// The keys, fetched first if there are none or they are old.
+    /// The keys, fetched first if there are none that can be used. Those that are old are renewed in the background: callers
+    /// do not wait for the issuer while there are keys.
     pub(super) async fn get(&self) -> Result<Arc<KeySet>, FetchError> {
-        match self.current() {
-            Some(keys) if keys.fetched.elapsed() < FRESH => Ok(keys),
-            _ => self.fetch(Instant::now()).await,
+        let Some(keys) = usable(self.current()) else { return self.fetch(Instant::now()).await };
+        if keys.fetched.elapsed() >= FRESH {
+            self.renew();
         }
+        Ok(keys)
+    }
+
+    /// Fetches in the background, unless somebody does, or it was tried too short a time ago.
+    fn renew(&self) {
+        let is_due =
+            self.0.turn.try_lock().is_ok_and(|turn| turn.last_attempt.is_none_or(|last| last.elapsed() >= PAUSE));
+        if !is_due {
+            return;
+        }
+        let keys = self.clone();
+        self.0.jobs.spawn("renew the keys of the issuer", async move {
+            let fetched = async {
+                // A failure was logged, and the keys that there are serve on.
+                let _ = keys.fetch(Instant::now()).await;
+            };
+            tokio::select! {
+                () = fetched => {}
+                () = keys.0.jobs.stopping() => {}
+            }
+        });
+    }
+
+    /// The jobs in which they are renewed.
+    #[cfg(test)]
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.0.jobs
     }
 
     /// The keys, fetched again since `seen` did not have what was looked for; the same ones if that was just done.
@@ -88,7 +123,7 @@ impl Keys {
 
     /// Fetches, unless somebody else has since `asked`, or it was tried too short a time ago.
     async fn fetch(&self, asked: Instant) -> Result<Arc<KeySet>, FetchError> {
-        let mut turn = self.turn.lock().await;
+        let mut turn = self.0.turn.lock().await;
         let current = self.current();
         if let Some(keys) = &current
             && keys.fetched >= asked
@@ -101,7 +136,7 @@ impl Keys {
             return usable(current).ok_or_else(|| turn.last_error.clone().unwrap_or(FetchError::TooSoon));
         }
         turn.last_attempt = Some(Instant::now());
-        match self.fetcher.fetch().await {
+        match self.0.fetcher.fetch().await {
             Ok(set) => {
                 turn.last_error = None;
                 let keys: Vec<Key> = set.keys.iter().take(MOST).filter_map(Key::read).collect();
@@ -111,7 +146,7 @@ impl Keys {
                 let same = current.as_ref().is_some_and(|current| current.keys == keys);
                 turn.generation += u64::from(!same);
                 let keys = Arc::new(KeySet { keys, fetched: Instant::now(), generation: turn.generation });
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&keys));
+                *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&keys));
                 Ok(keys)
             }
             Err(error) => {
@@ -123,7 +158,7 @@ impl Keys {
     }
 
     fn current(&self) -> Option<Arc<KeySet>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -182,6 +217,6 @@ impl PartialEq for Key {
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("fetcher", &self.fetcher).finish_non_exhaustive()
+        f.debug_struct("Keys").field("fetcher", &self.0.fetcher).finish_non_exhaustive()
     }
 }

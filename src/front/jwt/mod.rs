@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use self::fetch::FetchError;
 use self::keys::{Keys, Lookup};
 use crate::config::JwtConfig;
+use crate::jobs::Jobs;
 use crate::protocol::Principal;
 use crate::shared_map::SharedMap;
 
@@ -74,8 +75,8 @@ const LONGEST_TOKEN: usize = 16 << 10;
 const LONGEST_SUBJECT: usize = 1024;
 
 impl Verifier {
-    /// A verifier without keys yet.
-    pub(super) fn new(config: &JwtConfig) -> Self {
+    /// A verifier without keys yet, which are renewed in `jobs`.
+    pub(super) fn new(config: &JwtConfig, jobs: Jobs) -> Self {
         let mut validation = Validation::new(Algorithm::RS256);
         validation.algorithms = ALGORITHMS.to_vec();
         validation.set_issuer(&[&config.issuer]);
@@ -87,7 +88,7 @@ impl Verifier {
             issuer: config.issuer.clone(),
             validation,
             skew: config.skew,
-            keys: Keys::new(config.keys.clone()),
+            keys: Keys::new(config.keys.clone(), jobs),
             proved: SharedMap::default(),
         }
     }

@@ -55,7 +55,13 @@ fn claims(change: impl FnOnce(&mut Value)) -> Value {
 
 fn verifier(keys: KeySource) -> Verifier {
     let audience = vec!["raincheck".to_owned(), "other".to_owned()];
-    Verifier::new(&JwtConfig { issuer: "https://issuer/".to_owned(), audience, keys, skew: Duration::from_secs(30) })
+    let issuer = "https://issuer/".to_owned();
+    Verifier::new(&JwtConfig { issuer, audience, keys, skew: Duration::from_secs(30) }, Jobs::new())
+}
+
+/// What is done in the background is done.
+async fn renewed(verifier: &Verifier) {
+    verifier.keys.jobs().idle().await;
 }
 
 /// A verifier that reads its keys from a file, and the file.
@@ -181,6 +187,9 @@ async fn new_keys_are_found_and_tokens_of_old_ones_end_with_them() {
     std::fs::write(&path, key_set(&[&other])).unwrap();
     assert_eq!(why(&verifier, &new).await, "taken");
     tokio::time::advance(Duration::from_secs(601)).await;
+    // Nobody waits for the issuer while there are keys: they are renewed in the background.
+    assert_eq!(why(&verifier, &new).await, "taken");
+    renewed(&verifier).await;
     assert_eq!(why(&verifier, &new).await, "the signature is wrong");
 }
 
@@ -193,6 +202,7 @@ async fn keys_are_used_for_a_day_while_the_issuer_is_away_and_no_longer() {
     std::fs::remove_file(&path).unwrap();
     tokio::time::advance(Duration::from_hours(23)).await;
     assert_eq!(why(&verifier, &token).await, "taken");
+    renewed(&verifier).await;
     tokio::time::advance(Duration::from_hours(2)).await;
     assert_eq!(why(&verifier, &token).await, "no keys");
     std::fs::write(&path, key_set(&[&a])).unwrap();

@@ -12,10 +12,12 @@ use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::in_flight::Flight;
-use super::session::{Core, ServerEra};
+use super::session::Core;
 use crate::front::running::{self, Running};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Ask, Event, Json, Method, Notification, Outcome, RequestId, Rope, RpcError, message, reshape};
+use crate::protocol::{
+    Ask, Challenge, Event, Json, Method, Notification, Outcome, RequestId, Rope, RpcError, message, reshape,
+};
 
 /// The messages of one stream, made as they are asked for: while nobody asks, what may be dropped is dropped below.
 /// Dropping it before its end abandons the call, or ends the session.
@@ -50,6 +52,8 @@ pub(in crate::front) enum Outgoing {
     Pause,
     /// The answer to the request. Nothing comes after it.
     Answer(Rope),
+    /// The answer to a request whose credentials the server refused, and what it wants in their place.
+    Challenge(Rope, Box<Challenge>),
     /// The client cancelled the request: nothing more goes out. The rest is still to be waited for, until `None`.
     Cancelled,
 }
@@ -212,7 +216,15 @@ impl Outflow {
         if let Subject::Request(request) = &mut self.subject {
             // The id is free before its answer is out: a client may use it again as soon as it has that.
             request.flight = None;
-            self.ready.push_back(Outgoing::Answer(answer(request, outcome, self.core.server_era)));
+            let challenge = match &outcome {
+                Outcome::Failed(failure) => failure.challenge.clone(),
+                _ => None,
+            };
+            let answer = answer(request, outcome);
+            self.ready.push_back(match challenge {
+                Some(challenge) => Outgoing::Challenge(answer, challenge),
+                None => Outgoing::Answer(answer),
+            });
         }
     }
 
@@ -237,14 +249,11 @@ impl Drop for Outflow {
     }
 }
 
-/// The answer as the client's era spells it: what servers say goes out as they said it.
-fn answer(request: &Request, outcome: Outcome, era: ServerEra) -> Rope {
+/// The answer: what servers say goes out as they said it. The session of a server of 2026-07-28 speaks like a legacy one.
+fn answer(request: &Request, outcome: Outcome) -> Rope {
     let id = &request.id;
     let result = match outcome {
-        Outcome::Result(result) => match era {
-            ServerEra::Legacy => reshape::legacy_server_result(&request.method, &result),
-            ServerEra::Modern => reshape::legacy_result(&request.method, &result),
-        },
+        Outcome::Result(result) => reshape::legacy_server_result(&request.method, &result),
         Outcome::Shaped(result) => Ok(result),
         Outcome::Error(error) => return message::error(Some(id), &error),
         Outcome::Failed(failure) => return message::error(Some(id), &RpcError::from(&failure)),

@@ -48,7 +48,10 @@ impl Questions {
         // Some clients give every id back as a string.
         let text = id.as_str();
         let number = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
-        let Ok(number) = number.parse::<u64>() else { return Given::NeverAsked };
+        // No other spelling than ours: `parse` takes "+0" too.
+        let Some(number) = number.parse::<u64>().ok().filter(|read| read.to_string() == number) else {
+            return Given::NeverAsked;
+        };
         let (ask, was_asked) = {
             let mut table = self.lock();
             (table.open.remove(&number), number < table.next)
@@ -101,7 +104,9 @@ mod tests {
         assert_eq!(questions.answer(&id("0"), answer()), Given::Late);
         assert!(questions.withdraw(1) && !questions.withdraw(1));
         assert_eq!(questions.answer(&id("1"), answer()), Given::Late);
-        for unknown in ["2", "-1", "1.5", "\"x\"", "null", "{}", "99999999999999999999"] {
+        for unknown in
+            ["2", "-1", "1.5", "\"x\"", "null", "{}", "99999999999999999999", "\"+0\"", "\"00\"", "\" 0\"", "\"\""]
+        {
             assert_eq!(questions.answer(&id(unknown), answer()), Given::NeverAsked, "{unknown}");
         }
     }

@@ -19,9 +19,9 @@ use super::revision::Revision;
 use crate::front::running::{self, Running, Wanted};
 use crate::protocol::error::code;
 use crate::protocol::{
-    Abilities, Answer, Call, Caller, Challenge, ClientSession, Credentials, Event, Failure, Json, MODERN, Message,
-    Method, Outcome, Params, Principal, Reason, Reply, RequestId, Retry, Rope, RpcError, TaskSupport, message,
-    meta_key, reshape,
+    Abilities, Answer, Call, Caller, Challenge, ClientSession, Credentials, Event, Failure, Json, Message, Method,
+    Outcome, Params, Principal, Reason, Reply, RequestId, Retry, Rope, RpcError, TaskSupport, message, meta_key,
+    reshape,
 };
 
 /// Passes a call to the layers behind.
@@ -75,21 +75,11 @@ pub(in crate::front) enum Taken {
 pub(super) struct Core {
     seed: Seed,
     revision: Revision,
-    pub(super) server_era: ServerEra,
     abilities: Abilities,
     /// Cancelled when the client has said that it is ready, or has asked for something.
     pub(super) initialized: CancellationToken,
     in_flight: InFlight,
     pub(super) questions: Questions,
-}
-
-/// What kind of server is behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ServerEra {
-    /// 2025-11-25 and older: the client sees what it says, word for word.
-    Legacy,
-    /// 2026-07-28: the client is not to see what belongs to that revision.
-    Modern,
 }
 
 /// How long a notification may take to reach the server before the next message is taken.
@@ -154,12 +144,11 @@ pub(in crate::front) async fn open(
     };
     let settled = result.member("protocolVersion").and_then(text);
     let revision = Revision::negotiated(&requested, settled.as_deref());
-    let server_era = if settled.as_deref() == Some(MODERN) { ServerEra::Modern } else { ServerEra::Legacy };
     let answer = reshape::legacy_initialize(&result, revision.name())
         .map_err(|error| refused(&RpcError::from(&running::no_result(&error))))?;
     let (in_flight, questions) = (InFlight::default(), Questions::default());
     let initialized = CancellationToken::new();
-    let core = Arc::new(Core { seed, revision, server_era, abilities, initialized, in_flight, questions });
+    let core = Arc::new(Core { seed, revision, abilities, initialized, in_flight, questions });
     let own = Outflow::new(Arc::clone(&core), running, Subject::Session);
     Ok(Opened { session: Session(core), own, answer: message::result(id, answer) })
 }
@@ -237,7 +226,7 @@ impl Session {
                 "Invalid request: a request with this id has no answer yet",
             ))),
             (_, _, Err(error)) => Err(Outcome::Error(error)),
-            (Some(_), place, Ok(params)) => match self.without_server(&method) {
+            (Some(_), place, Ok(params)) => match Self::without_server(&method) {
                 Some(outcome) => Err(outcome),
                 None if place.is_none() => Err(Outcome::Failed(self.too_many_calls())),
                 None => Ok(params),
@@ -255,7 +244,7 @@ impl Session {
     }
 
     /// The outcome of requests that the server is not asked.
-    fn without_server(&self, method: &Method) -> Option<Outcome> {
+    fn without_server(method: &Method) -> Option<Outcome> {
         let not_found = || Some(Outcome::Error(RpcError::method_not_found(method.name())));
         match method {
             // Tasks of 2025-11-25 are not offered, the rest came with 2026-07-28.
@@ -268,8 +257,6 @@ impl Session {
                     let message = "Invalid request: this session is initialized already";
                     Some(Outcome::Error(RpcError::new(code::INVALID_REQUEST, message)))
                 }
-                // 2026-07-28 has none.
-                "ping" if self.0.server_era == ServerEra::Modern => Some(Outcome::Result(Json::empty_object())),
                 _ => None,
             },
             _ => None,

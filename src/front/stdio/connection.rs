@@ -60,6 +60,9 @@ pub(super) enum Ended {
     Stopped,
 }
 
+/// How long the client may take nothing of what is left for it when nothing runs any more.
+const UNREAD: Duration = Duration::from_secs(3);
+
 /// Requests about tasks that are answered at the same time.
 const ASKS_AT_ONCE: usize = 64;
 
@@ -84,13 +87,23 @@ where
     }
 
     /// Ends all within `grace`: first what was read comes to the service, then running calls may end; without a reader
-    /// they are told to end at once. `stop` is called in between.
-    pub(super) async fn finish(&self, calls: &Jobs, grace: Duration, stop: impl FnOnce()) {
+    /// they are told to end at once. `stop` is called in between. When `settled` says that nothing runs any more, the client
+    /// is waited for as long as it reads.
+    pub(super) async fn finish(
+        &self,
+        calls: &Jobs,
+        grace: Duration,
+        settled: impl Future<Output = ()>,
+        stop: impl FnOnce(),
+    ) {
         self.on_their_way.close();
         let patience = tokio::time::sleep(grace);
         let patience = async {
             tokio::select! {
                 () = patience => tracing::info!("some calls did not end within the grace time"),
+                () = async { settled.await; self.outbox.stalled(UNREAD).await } => {
+                    tracing::info!("the client does not read its answers");
+                }
                 () = self.outbox.closed() => {}
             }
         };

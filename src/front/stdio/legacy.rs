@@ -175,7 +175,7 @@ pub(super) async fn pump(mut outflow: Outflow, outbox: &Outbox) -> Option<Rope> 
         match outgoing {
             Outgoing::Notice(notice) => outbox.offer(notice),
             Outgoing::Message(message) => outbox.send(message).await,
-            Outgoing::Answer(text) => answer = Some(text),
+            Outgoing::Answer(text) | Outgoing::Challenge(text, _) => answer = Some(text),
             Outgoing::Cancelled | Outgoing::Pause => {}
         }
     }

@@ -56,9 +56,17 @@ where
     /// output any more (`gone` resolves, or a write fails), or [`Jobs::stop`] is called on `jobs`.
     ///
     /// Then `jobs` is stopped, once every request that was read is on its way; running calls may end within
-    /// `grace`, unless there is nobody to answer to.
-    pub async fn serve<R, W>(self, input: R, output: W, gone: impl Future<Output = ()>, jobs: Jobs, grace: Duration)
-    where
+    /// `grace`, unless there is nobody to answer to. Once `settled` resolves none is left, and the client is waited for no
+    /// longer than it reads.
+    pub async fn serve<R, W>(
+        self,
+        input: R,
+        output: W,
+        gone: impl Future<Output = ()>,
+        jobs: Jobs,
+        grace: Duration,
+        settled: impl Future<Output = ()>,
+    ) where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin + Send + 'static,
     {
@@ -73,7 +81,7 @@ where
             let mut session = Legacy::default();
             let ended = connection.read(lines, &mut session).await;
             tracing::debug!(?ended, "nothing more is read");
-            connection.finish(&calls, grace, || jobs.stop()).await;
+            connection.finish(&calls, grace, settled, || jobs.stop()).await;
             // Without its session a legacy client's calls would have ended at once.
             drop(session);
         };

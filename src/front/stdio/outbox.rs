@@ -1,6 +1,9 @@
 //! What goes out: one line a message, through one bounded queue.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -17,6 +20,8 @@ use crate::protocol::{RequestId, Rope};
 pub(super) struct Outbox {
     queue: mpsc::Sender<Item>,
     closed: CancellationToken,
+    /// Bytes that were written.
+    written: Arc<AtomicU64>,
     /// Bytes of a line that the client takes.
     longest: usize,
 }
@@ -26,6 +31,7 @@ pub(super) struct Outbox {
 pub(super) struct Queue {
     items: mpsc::Receiver<Item>,
     closed: CancellationToken,
+    written: Arc<AtomicU64>,
 }
 
 /// A place in the queue.
@@ -50,8 +56,9 @@ impl Outbox {
     /// An empty queue, for a client that takes lines of up to `longest` bytes.
     pub(super) fn new(longest: usize) -> (Self, Queue) {
         let (queue, items) = mpsc::channel(WAITING);
-        let closed = CancellationToken::new();
-        (Self { queue, closed: closed.clone(), longest }, Queue { items, closed })
+        let (closed, written) = (CancellationToken::new(), Arc::default());
+        let outbox = Self { queue, closed: closed.clone(), written: Arc::clone(&written), longest };
+        (outbox, Queue { items, closed, written })
     }
 
     /// Sends a message, once there is a place for it; dropped if nobody reads any more.
@@ -92,6 +99,17 @@ impl Outbox {
         self.closed.cancel();
     }
 
+    /// Resolves when the client has taken nothing for this long.
+    pub(super) async fn stalled(&self, patience: Duration) {
+        loop {
+            let before = self.written.load(Ordering::Relaxed);
+            tokio::time::sleep(patience).await;
+            if self.written.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
+    }
+
     /// Resolves when nobody reads any more.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + '_ {
         self.closed.cancelled()
@@ -130,14 +148,23 @@ impl Queue {
                         joined.extend_from_slice(&piece);
                         continue;
                     }
-                    output.write_all(&joined).await?;
+                    self.put(output, &joined).await?;
                     joined.clear();
-                    output.write_all(&piece).await?;
+                    self.put(output, &piece).await?;
                 }
             }
-            output.write_all(&joined).await?;
+            self.put(output, &joined).await?;
             output.flush().await?;
             handles.into_iter().for_each(Delivery::delivered);
+        }
+        Ok(())
+    }
+
+    /// Writes in pieces, so that it shows that a client takes them.
+    async fn put<W: AsyncWrite + Unpin>(&self, output: &mut W, bytes: &[u8]) -> std::io::Result<()> {
+        for piece in bytes.chunks(JOINED) {
+            output.write_all(piece).await?;
+            self.written.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -182,6 +182,8 @@ mod tests {
         assert_eq!((line.pop(&mut |_| true), line.pop(&mut |_| true)), (Some("greedy"), Some("other")));
     }
 
+    type Key = (u64, (u64, ()));
+
     proptest! {
         #[test]
         fn as_many_come_before_as_is_said_and_none_is_lost(
@@ -190,7 +192,7 @@ mod tests {
             leaves in proptest::collection::vec(0..40_usize, 0..10),
         ) {
             let mut line: FairLine<u64> = FairLine::default();
-            let mut waiting: Vec<(u64, (u64, (u64, ())))> = Vec::new();
+            let mut waiting: Vec<(u64, Key)> = Vec::new();
             for (number, (owner, tool)) in (0..).zip(&pushes) {
                 line.push((*owner, (*tool, ())), number, number);
                 waiting.push((number, (*owner, (*tool, ()))));

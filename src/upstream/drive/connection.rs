@@ -1,23 +1,31 @@
 //! Calls on a connection on which messages go both ways: driven where the server needs that.
 
 use super::{Leg, Manners, legacy, may_be_task, modern, must_be_driven};
-use crate::protocol::{Call, ClientSession, Outcome, Reason, Reply, ReplySender};
+use crate::protocol::{Call, ClientSession, EventSender, Outcome, Reason, Reply, ReplySender};
 use crate::upstream::outcome;
 use crate::upstream::stdio::connection::{Connection, Handed};
 use crate::upstream::wire::ServerEra;
 
 impl Leg for Connection {
     fn send(&self, call: Call) -> Reply {
-        let (sender, reply) = Reply::channel();
-        let connection = self.clone();
-        self.setup().jobs.spawn("request on a connection", async move {
-            if let Handed::NotTaken(sender) = connection.call(&call, sender).await {
-                let server = &connection.setup().config.name;
-                sender.done(Outcome::Failed(outcome::not_started(server, "the connection to it has ended")));
-            }
-        });
-        reply
+        send(self, call, None)
     }
+
+    fn send_as_task(&self, call: Call, later: EventSender) -> Reply {
+        send(self, call, Some(later))
+    }
+}
+
+fn send(connection: &Connection, call: Call, later: Option<EventSender>) -> Reply {
+    let (sender, reply) = Reply::channel();
+    let connection = connection.clone();
+    connection.setup().jobs.clone().spawn("request on a connection", async move {
+        if let Handed::NotTaken(sender) = connection.call_as(&call, sender, later).await {
+            let server = &connection.setup().config.name;
+            sender.done(Outcome::Failed(outcome::not_started(server, "the connection to it has ended")));
+        }
+    });
+    reply
 }
 
 /// Makes a call.

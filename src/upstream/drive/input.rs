@@ -2,18 +2,16 @@
 
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Abilities, Answer, Ask, Asking, Event, Json, Question, QuestionKind, ReplySender, RpcError};
+use crate::task::MOST_QUESTIONS;
 
 /// Questions, in the order in which they were asked.
 #[derive(Debug)]
 pub(super) struct Questions(pub(super) Vec<(String, Question)>);
 
-/// Questions that may be asked at a time.
-const MOST: usize = 64;
-
 impl Questions {
     /// Reads `inputRequests` (2026-07-28, multi round-trip requests). `None` if that is malformed, or too much.
     pub(super) fn read(requests: &Json) -> Option<Self> {
-        let members = requests.members().ok().filter(|members| members.len() <= MOST)?;
+        let members = requests.members().ok().filter(|members| members.len() <= MOST_QUESTIONS)?;
         let mut questions = Vec::with_capacity(members.len());
         for (key, raw) in members.iter() {
             let request = Json::of(requests.bytes(), raw);
@@ -52,6 +50,8 @@ pub(super) fn response(kind: QuestionKind, answer: Answer) -> Result<Json, RpcEr
             cancelled.string("action", "cancel");
             Ok(cancelled.finish_json())
         }
-        (Answer::Error(error), QuestionKind::Sampling | QuestionKind::Roots) => Err(error),
+        (Answer::Undeclared(error), _) | (Answer::Error(error), QuestionKind::Sampling | QuestionKind::Roots) => {
+            Err(error)
+        }
     }
 }

@@ -10,7 +10,7 @@ mod state;
 mod watch;
 
 use crate::config::{ForwardCancel, ServerConfig};
-use crate::protocol::{Call, Event, Failure, Method, Outcome, Reason, Reply, ReplySender, Retry};
+use crate::protocol::{Call, Event, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender, Retry};
 
 pub(super) use self::connection::on_connection;
 pub(super) use self::modern::{call as modern, must_be_driven};
@@ -26,6 +26,10 @@ pub(super) fn may_be_task(call: &Call, needs: &Needs) -> bool {
 pub(super) trait Leg: Send + Sync + 'static {
     /// Sends a request. Returns at once.
     fn send(&self, call: Call) -> Reply;
+
+    /// Sends a call that becomes a task of 2025-11-25. Progress that comes under its token when it has its answer goes to
+    /// `later`, for as long as anybody reads that.
+    fn send_as_task(&self, call: Call, later: EventSender) -> Reply;
 }
 
 /// How a server is asked to stop.

@@ -25,6 +25,9 @@ enum Kind {
 
 /// Retries of one call.
 const ROUNDS: u32 = 16;
+/// Results in a row that ask nothing (2026-07-28, multi round-trip requests: a `requestState` alone is a request to come
+/// again). With the waits in between about five seconds.
+const SILENT: u32 = 8;
 /// The wait before a retry that brings no answers; it doubles.
 const BREATH: Duration = Duration::from_millis(20);
 
@@ -62,7 +65,8 @@ fn can_take_rounds(method: &Method) -> bool {
 async fn rounds<L: Leg>(leg: &L, manners: Manners, mut call: Call, sender: &mut ReplySender) -> Option<Outcome> {
     // What a caller sends of this belongs to rounds that it had with us.
     call.params = with_answers(&call, None, None)?;
-    for round in 0..=ROUNDS {
+    let mut silent = 0;
+    for _ in 0..=ROUNDS {
         let outcome = relay(leg.send(call.clone()), sender).await?;
         let result = match &outcome {
             Outcome::Result(result) => result,
@@ -86,19 +90,28 @@ async fn rounds<L: Leg>(leg: &L, manners: Manners, mut call: Call, sender: &mut 
             }
             Some(Kind::Asks(requests, state)) => (requests, state),
         };
-        if requests.is_none() {
-            let breath = BREATH * 2_u32.saturating_pow(round.min(8));
-            tokio::select! {
-                () = tokio::time::sleep(breath) => {}
-                () = sender.cancelled() => return Some(stopped()),
-            }
-        }
-        let answers = match requests {
-            None => None,
-            Some(requests) => match gather(&requests, &call, sender).await? {
+        let answers = if let Some(requests) = requests {
+            silent = 0;
+            match gather(&requests, &call, sender).await? {
                 Ok(answers) => Some(answers),
                 Err(outcome) => return Some(outcome),
-            },
+            }
+        } else {
+            silent += 1;
+            if state.is_none() {
+                return Some(malformed("its result is input_required with neither inputRequests nor requestState"));
+            }
+            if silent == SILENT {
+                return Some(malformed(&format!(
+                    "its result was input_required {SILENT} times in a row, with a requestState and no inputRequests, so \
+                     there was nothing to ask and nothing to answer"
+                )));
+            }
+            tokio::select! {
+                () = tokio::time::sleep(BREATH * 2_u32.saturating_pow(silent)) => {}
+                () = sender.cancelled() => return Some(stopped()),
+            }
+            None
         };
         call.params = with_answers(&call, answers, state)?;
     }
@@ -168,7 +181,10 @@ fn kind(result: &Json) -> Option<Kind> {
     let kind = part("resultType").and_then(|kind| kind.read::<String>().ok());
     match kind.as_deref() {
         None | Some("complete") => Some(Kind::Complete),
-        Some("input_required") => Some(Kind::Asks(part("inputRequests"), part("requestState"))),
+        Some("input_required") => {
+            let asks = |requests: &Json| !requests.members().is_ok_and(|all| all.is_empty());
+            Some(Kind::Asks(part("inputRequests").filter(asks), part("requestState")))
+        }
         Some("task") => State::read(result).map(Kind::Task),
         Some(_) => None,
     }

@@ -6,7 +6,7 @@ use super::watch::{Polled, Wake, Watch};
 use super::{Leg, Manners, Needs, left, relay, unknown};
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Event, Method, Outcome, ReplySender, RpcError, TaskSupport, meta_key};
+use crate::protocol::{Call, Event, Method, Outcome, Reply, ReplySender, RpcError, TaskSupport, meta_key};
 use crate::upstream::outcome::never_sent;
 
 /// Calls a tool of a server that can run calls as tasks, to its outcome.
@@ -59,13 +59,15 @@ fn wants_a_task(error: &RpcError) -> bool {
 }
 
 async fn run<L: Leg>(leg: &L, manners: Manners, call: &Call, sender: &mut ReplySender) -> Option<Outcome> {
-    let outcome = relay(leg.send(call.clone()), sender).await?;
+    // Held until the task has ended, so that it does not end before.
+    let (open, later) = Reply::channel();
+    let outcome = relay(leg.send_as_task(call.clone(), open.events()), sender).await?;
     let Outcome::Result(result) = &outcome else { return Some(outcome) };
     let Some(created) = result.member("task").as_ref().and_then(State::read) else {
         // A server that answers at once.
         return Some(bare(outcome));
     };
-    let mut watch = Watch::new(leg, call, sender, manners, &created);
+    let mut watch = Watch::new(leg, call, sender, manners, &created).with_progress(later);
     let mut status = created.status;
     loop {
         match status {

@@ -28,6 +28,10 @@ impl Leg for Wire {
         self.0.send((call, sender)).unwrap();
         reply
     }
+
+    fn send_as_task(&self, call: Call, _: EventSender) -> Reply {
+        self.send(call)
+    }
 }
 
 impl Server {
@@ -157,13 +161,23 @@ async fn rounds_of_questions_are_put_to_the_caller_and_answered_by_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_asks_without_end_or_what_cannot_be_asked_is_given_up() {
-    let (mut server, reply, _job) = modern_call(call_of(&Method::CallTool, ABLE), manners());
-    for _ in 0..17 {
-        server.answer("tools/call", r#"{"resultType":"input_required","requestState":"s"}"#).await;
+    for empty in ["", r#""inputRequests":{},"#] {
+        let (mut server, reply, _job) = modern_call(call_of(&Method::CallTool, ABLE), manners());
+        let began = Instant::now();
+        for _ in 0..8 {
+            let asks = format!(r#"{{"resultType":"input_required",{empty}"requestState":"s"}}"#);
+            server.answer("tools/call", &asks).await;
+        }
+        let failure = failure(reply).await;
+        assert_eq!(failure.reason, Reason::BadAnswer);
+        assert!(
+            failure.message.contains("8 times in a row") && failure.message.contains("inputRequests"),
+            "{failure:?}"
+        );
+        assert!(server.is_idle() && began.elapsed() < Duration::from_secs(10));
     }
-    assert_eq!(failure(reply).await.reason, Reason::BadAnswer);
-    assert!(server.is_idle());
     for odd in [
+        r#"{"resultType":"input_required"}"#,
         r#"{"resultType":"input_required","inputRequests":{"a":{"method":"made/up"}}}"#,
         r#"{"resultType":"input_required","inputRequests":[]}"#,
         r#"{"resultType":"later"}"#,

@@ -19,6 +19,8 @@ pub(super) struct Watch<'a, L> {
     /// The call whose task it is.
     pub(super) call: &'a Call,
     pub(super) sender: &'a mut ReplySender,
+    /// Progress that comes under the token of the call when that has its answer.
+    later: Option<Reply>,
     manners: Manners,
     id: Json,
     interval: Duration,
@@ -26,9 +28,17 @@ pub(super) struct Watch<'a, L> {
     failures: u32,
     last_failure: String,
     message: Option<String>,
-    /// Messages that were passed on as progress.
-    reports: u64,
+    report: Report,
     wish: Wish,
+}
+
+/// How the caller is told what the server is doing.
+#[derive(Debug)]
+enum Report {
+    /// So many messages were passed on as progress, under their own numbers. To `Passed` when the server reports progress.
+    Counted(u64),
+    /// The server reports progress. What it says without a number goes with the next one: numbers must grow.
+    Passed,
 }
 
 /// What the caller wants.
@@ -83,17 +93,23 @@ impl<'a, L: Leg> Watch<'a, L> {
             leg,
             call,
             sender,
+            later: None,
             manners,
             id: Json::string(&created.id),
             interval: created.interval,
             failures: 0,
             last_failure: String::new(),
             message: None,
-            reports: 0,
+            report: Report::Counted(0),
             wish: Wish::Outcome,
         };
         watch.report(created);
         watch
+    }
+
+    /// The same, of a task whose progress comes out of `later` too.
+    pub(super) fn with_progress(self, later: Reply) -> Self {
+        Self { later: Some(later), ..self }
     }
 
     /// A request about the task. `more` are other members of its parameters.
@@ -135,6 +151,7 @@ impl<'a, L: Leg> Watch<'a, L> {
                     };
                     self.wish = Wish::Stop(patience);
                 }
+                Some(progress) = progress_of(&mut self.later) => self.pass(progress),
                 value = &mut ready => return Wake::Ready(value),
                 () = sleep_until(deadline) => {
                     return Wake::Over(Some(unknown("the server was asked to stop its task and did not in time")));
@@ -211,9 +228,17 @@ impl<'a, L: Leg> Watch<'a, L> {
             return;
         }
         self.message.clone_from(&state.message);
-        self.reports += 1;
-        let progress = Json::from_value(&self.reports.into());
+        let Report::Counted(count) = &mut self.report else { return };
+        *count += 1;
+        let progress = Json::from_value(&(*count).into());
         self.sender.event(Event::Progress(Progress { progress, total: None, message: state.message.clone() }));
+    }
+
+    /// Passes on what the server reports under the token of the call.
+    fn pass(&mut self, progress: Progress) {
+        self.report = Report::Passed;
+        let message = progress.message.clone().or_else(|| self.message.clone());
+        self.sender.event(Event::Progress(Progress { message, ..progress }));
     }
 
     /// Asks the server to stop the task (2025-11-25, tasks; SEP-2663, task cancellation).
@@ -231,6 +256,17 @@ impl<'a, L: Leg> Watch<'a, L> {
     pub(super) fn cancelled(&self) -> Outcome {
         let said = self.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
         Outcome::Failed(Failure::outcome_unknown(&format!("the server cancelled its task{said}")))
+    }
+}
+
+/// The next progress; `None` if no more comes. Cancel safe.
+async fn progress_of(later: &mut Option<Reply>) -> Option<Progress> {
+    loop {
+        match later.as_mut()?.next().await? {
+            Event::Progress(progress) => return Some(progress),
+            Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Paused => {}
+            Event::Done(_) => return None,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a modern server says, in the shape of the legacy revisions.
 
+use crate::protocol::Json;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Json, JsonError, Method, meta_key};
 use crate::upstream::handshake::{LEGACY, OFFERED, ServerInfo};
 
 /// The result of `initialize` that a legacy server would give in the place of this modern one. `params` are those of
@@ -26,19 +26,4 @@ pub(super) fn result(server: &ServerInfo, params: &Json) -> Json {
         result.raw("instructions", instructions);
     }
     result.finish_json()
-}
-
-/// A result without what 2026-07-28 added.
-pub(super) fn legacy_result(_: &Method, result: &Json) -> Result<Json, JsonError> {
-    let mut legacy = ObjectWriter::new();
-    legacy.members_of(result, |name| !matches!(name, "resultType" | "ttlMs" | "cacheScope" | "_meta"))?;
-    if let Some(meta) = result.member("_meta") {
-        let kept = |name: &str| name != meta_key::SERVER_INFO;
-        if meta.members()?.iter().any(|(name, _)| kept(name)) {
-            let mut rest = ObjectWriter::new();
-            rest.members_of(&meta, kept)?;
-            legacy.raw("_meta", &rest.finish_json());
-        }
-    }
-    Ok(legacy.finish_json())
 }

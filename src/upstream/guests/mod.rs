@@ -16,6 +16,7 @@ use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
     Call, ClientSession, Event, Failure, Json, JsonError, Method, Outcome, Params, ReplySender, RpcError, meta_key,
+    reshape,
 };
 use crate::shared_map::SharedMap;
 
@@ -78,8 +79,8 @@ impl Guests {
             call.params = params;
         }
         match drive::modern(leg, manners, call, sender).await {
-            Outcome::Result(result) => match attached::legacy_result(&method, &result) {
-                Ok(result) => Outcome::Result(result),
+            Outcome::Result(result) => match reshape::legacy_result(&method, &result) {
+                Ok(result) => Outcome::Result(result.into_json()),
                 Err(error) => Outcome::Failed(unreadable(&error)),
             },
             other => other,

@@ -235,8 +235,8 @@ impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.taken {
             Taken::Never => write!(f, "there is no connection to {}", self.at),
-            Taken::GivenBack => f.write_str("the server did not look at the request"),
-            Taken::Unknown => f.write_str("the connection was lost before the answer"),
+            Taken::GivenBack => write!(f, "{} did not look at the request", self.at),
+            Taken::Unknown => write!(f, "the connection to {} was lost before the answer", self.at),
         }
     }
 }

@@ -15,8 +15,9 @@ use super::events::{EventStream, Item};
 use super::failures;
 use super::ids::{self, Named};
 use super::listen;
+use super::param_headers::ToolHeaders;
 use super::session::{HttpSession, OwnHeaders, Parts};
-use super::sse::{self, Found};
+use super::sse::{self, Found, Nothing};
 use crate::config::{Transport, UpstreamEra};
 use crate::protocol::headers::SESSION_ID;
 use crate::protocol::message::MessageError;
@@ -39,6 +40,7 @@ struct Inner {
     patience: Duration,
     tried: UpstreamEra,
     setup: Setup,
+    tools: ToolHeaders,
     known: Mutex<Option<ServerEra>>,
     /// It speaks HTTP+SSE of 2024-11-05.
     sse: AtomicBool,
@@ -81,6 +83,7 @@ impl HttpConnect {
             patience: config.connect_timeout,
             tried: config.era,
             setup: setup.clone(),
+            tools: ToolHeaders::new(config.share),
             known: Mutex::new(known),
             sse: AtomicBool::new(sse_only),
             sse_only,
@@ -95,6 +98,11 @@ impl HttpConnect {
     /// How much is read of what it sends.
     pub(super) fn limits(&self) -> ReadLimits {
         self.0.limits
+    }
+
+    /// Which arguments it wants in headers.
+    pub(super) fn tools(&self) -> &ToolHeaders {
+        &self.0.tools
     }
 
     /// Which kind of revision the server speaks, if that is known.
@@ -150,11 +158,11 @@ impl HttpConnect {
             Ok(shaken) => shaken,
             Err(Refused::Unreachable(failure) | Refused::NoAnswer(failure)) => return Err(failure),
             Err(Refused::By(refusal)) => {
-                if may_be_sse(&refusal)
-                    && let Found::Stream(..) =
-                        sse::look(&self.0.server, &self.0.endpoint, &forwarded, self.0.limits).await
-                {
-                    return Err(self.found_sse());
+                if may_be_sse(&refusal) {
+                    return Err(match sse::look(&self.0.server, &self.0.endpoint, &forwarded, self.0.limits).await {
+                        Found::Stream(..) => self.found_sse(),
+                        Found::Nothing(nothing) => self.of_no_kind(&refusal, nothing),
+                    });
                 }
                 self.refused(refusal)?
             }
@@ -201,6 +209,21 @@ impl HttpConnect {
         tracing::info!(server = %self.0.server, "the server speaks HTTP+SSE of 2024-11-05");
         self.0.sse.store(true, Ordering::Release);
         outcome::not_started(&self.0.server, "it speaks HTTP+SSE of 2024-11-05")
+    }
+
+    /// The server speaks neither Streamable HTTP nor HTTP+SSE, as far as can be told.
+    fn of_no_kind(&self, refusal: &Refusal, nothing: Nothing) -> Failure {
+        if nothing.failure.reason == Reason::Unauthorized {
+            return nothing.failure;
+        }
+        let url = self.0.endpoint.shown();
+        let said = refusal.error.as_ref().map(|(_, error)| format!(": {error}")).unwrap_or_default();
+        let why = format!(
+            "two ways were tried. Streamable HTTP: POST {url} (initialize) was refused with status {refusal}{said}. \
+             HTTP+SSE of 2024-11-05: GET {url}: {}",
+            nothing.why
+        );
+        outcome::not_started(&self.0.server, &why)
     }
 
     /// A refusal of the handshake, with the error in its body if there is one.

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use url::Url;
 
 use super::client::{HttpClient, NoClient, RopeBody, SendError};
+use crate::config::is_own_header;
 use crate::protocol::{Call, Credentials, MODERN, Method, Rope, headers};
 
 /// One server, as it is reached over HTTP.
@@ -45,28 +46,6 @@ pub(super) const EVENTS_FIRST: HeaderValue = HeaderValue::from_static("text/even
 
 /// Redirects that are followed for one request.
 const REDIRECTS: usize = 3;
-
-/// Headers that belong to one connection or one body, or that are ours to set: never copied from a caller.
-const NEVER_FORWARDED: [&str; 18] = [
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 impl Endpoint {
     /// The server at `url`.
@@ -108,7 +87,8 @@ impl Endpoint {
     pub(super) async fn send(&self, make: impl Fn() -> Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
         let mut redirects = 0;
         loop {
-            let mut response = self.client.send(make()).await.map_err(|error| error.at(self.shown()))?;
+            let sent = self.client.send(make()).await;
+            let mut response = sent.map_err(|error| error.at(shown(&self.uri())))?;
             redirects += 1;
             if redirects > REDIRECTS || !self.moved(&response) {
                 self.sort_challenges(&mut response);
@@ -119,7 +99,8 @@ impl Endpoint {
 
     /// Sends a request to wherever it is addressed. No redirect is followed.
     pub(super) async fn send_once(&self, request: Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
-        self.client.send(request).await
+        let at = shown(request.uri());
+        self.client.send(request).await.map_err(|error| error.at(at))
     }
 
     /// A challenge is for the caller where the credentials were the caller's, and for nobody else. A 401 without one is
@@ -127,11 +108,16 @@ impl Endpoint {
     fn sort_challenges(&self, response: &mut Response<Incoming>) {
         let status = response.status();
         let headers = response.headers_mut();
-        if !self.forward.contains(&header::AUTHORIZATION) || self.fixed.contains_key(header::AUTHORIZATION) {
+        if !self.lets_callers_log_in() {
             headers.remove(header::WWW_AUTHENTICATE);
         } else if status == StatusCode::UNAUTHORIZED && !headers.contains_key(header::WWW_AUTHENTICATE) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+    }
+
+    /// Whether the credentials that it sees are those of its callers.
+    pub(super) fn lets_callers_log_in(&self) -> bool {
+        self.forward.contains(&header::AUTHORIZATION) && !self.fixed.contains_key(header::AUTHORIZATION)
     }
 
     /// Whether the response says that the server is elsewhere in the same origin.
@@ -152,7 +138,7 @@ impl Endpoint {
     }
 
     /// The address without credentials and query, for a person.
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let uri = self.uri();
         let (scheme, host) = (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", Authority::as_str));
         format!("{scheme}://{host}{}", uri.path())
@@ -210,8 +196,8 @@ impl Endpoint {
 }
 
 /// The headers that mirror a modern request (2026-07-28, Streamable HTTP, request metadata). Those that mirror arguments
-/// are passed on as they came: whoever let the call in has compared them with the body.
-pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
+/// are passed on as they came, but for `arguments`: those that are known to mirror this call.
+pub(super) fn mirror(map: &mut HeaderMap, call: &Call, arguments: &[(HeaderName, HeaderValue)]) {
     mirror_method(map, &call.method);
     if let Some(name) = call.params.name() {
         map.insert(headers::NAME, headers::encode(name));
@@ -222,6 +208,9 @@ pub(super) fn mirror(map: &mut HeaderMap, call: &Call) {
             map.append(name, value.clone());
         }
     }
+    for (name, value) in arguments {
+        map.insert(name, value.clone());
+    }
 }
 
 /// The headers that every modern request has.
@@ -230,9 +219,15 @@ pub(super) fn mirror_method(map: &mut HeaderMap, method: &Method) {
     map.insert(headers::METHOD, headers::encode(method.name()));
 }
 
+/// An address without credentials and query, for a person.
+fn shown(uri: &Uri) -> String {
+    let (scheme, host) = (uri.scheme_str().unwrap_or("http"), uri.host().unwrap_or_default());
+    let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{scheme}://{host}{port}{}", uri.path())
+}
+
 fn may_be_forwarded(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    !NEVER_FORWARDED.contains(&name) && !name.starts_with("proxy-") && !name.starts_with(headers::PARAM_PREFIX)
+    !is_own_header(name) && !name.as_str().starts_with(headers::PARAM_PREFIX)
 }
 
 /// User and password of an address, as a header.
@@ -335,7 +330,7 @@ mod tests {
             let caller = crate::protocol::Caller::of_modern(&params, principal, Credentials::new(given));
             let call = Call { method, params, caller, arrived: tokio::time::Instant::now() };
             let mut headers = HeaderMap::new();
-            mirror(&mut headers, &call);
+            mirror(&mut headers, &call, &[]);
             let mut names: Vec<_> = headers.keys().map(|name| name.as_str().to_owned()).collect();
             names.sort_unstable();
             names

@@ -67,6 +67,11 @@ impl EventStream {
         Self { body: Body::Open(body), parser: SseParser::new(limit), look: Look::Later, name: None }
     }
 
+    /// Events that come from now on may have that many bytes.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.parser.set_limit(limit);
+    }
+
     /// What comes next. Events without data are passed over: they carry an id or a `retry` only. Cancel safe.
     pub(super) async fn next(&mut self) -> Item {
         loop {

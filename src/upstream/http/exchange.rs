@@ -133,10 +133,10 @@ impl<'a> Exchange<'a> {
         let response = match &self.link {
             Link::Session(session) => session.post(self.forwarded, message).await,
             Link::Modern(connect) => {
-                let endpoint = connect.endpoint();
+                let (endpoint, arguments) = (connect.endpoint(), connect.tools().of(self.call));
                 let make = || {
                     let mut request = endpoint.post(self.forwarded, JSON_FIRST, message.clone());
-                    endpoint::mirror(request.headers_mut(), self.call);
+                    endpoint::mirror(request.headers_mut(), self.call, &arguments);
                     request
                 };
                 endpoint.send(make).await
@@ -292,9 +292,13 @@ impl<'a> Exchange<'a> {
     fn notification(&mut self, method: String, params: Option<Json>) {
         match (method.as_str(), params) {
             ("notifications/progress", Some(params)) => {
-                let ours = params.member("progressToken").as_ref().and_then(ids::token) == Some(self.id);
-                if let Some(progress) = Progress::read(&params).filter(|_| ours) {
-                    self.ready.push_back(Step::Event(Event::Progress(progress)));
+                let token = params.member("progressToken").as_ref().and_then(ids::token);
+                let Some((token, progress)) = token.zip(Progress::read(&params)) else { return };
+                match &self.link {
+                    _ if token == self.id => self.ready.push_back(Step::Event(Event::Progress(progress))),
+                    // Many servers put what belongs to a task on the stream of any request.
+                    Link::Session(session) => session.floor().later().progress(token, progress),
+                    Link::Modern(_) => {}
                 }
             }
             ("notifications/message", Some(params)) => self.ready.push_back(Step::Event(Event::Log(params))),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::client::HttpClient;
 use super::*;
-use crate::config::{ForwardCancel, Limits, ServerConfig, UpstreamEra};
+use crate::config::{ForwardCancel, Limits, ServerConfig, StderrFor, UpstreamEra};
 use crate::protocol::{Credentials, Event, Failure, Json, Method, Params, Principal, Reason};
 use crate::upstream::Shared;
 use crate::upstream::handshake::LastSeen;
@@ -54,6 +54,7 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
         max_sessions: 1,
         session_idle: PATIENCE,
         era: UpstreamEra::Legacy,
+        stderr: StderrFor::Local,
         companion_tools: crate::config::CompanionNames::default(),
     };
     let limits = Arc::new(Limits::default());
@@ -64,7 +65,8 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
     let endpoint = endpoint.with_client(HttpClient::http2_only(PATIENCE));
     let closing = CancellationToken::new();
     let runner = Runner::new(&setup, Arc::new(endpoint), closing.clone());
-    let upstream = HttpUpstream { runner: Ok(runner), name: "h2".to_owned(), jobs: setup.jobs, closing };
+    let upstream =
+        HttpUpstream { runner: Ok(runner), resource: None, name: "h2".to_owned(), jobs: setup.jobs, closing };
     (upstream, jobs, calls)
 }
 

@@ -2,7 +2,7 @@
 
 use super::run::Runner;
 use super::session::HttpSession;
-use crate::protocol::{Call, Reply};
+use crate::protocol::{Call, EventSender, Reply};
 use crate::upstream::drive::Leg;
 
 /// One way to a server: one session of it, or none where it knows none.
@@ -14,9 +14,19 @@ pub(super) struct HttpLeg {
 
 impl Leg for HttpLeg {
     fn send(&self, call: Call) -> Reply {
+        self.request(call, None)
+    }
+
+    fn send_as_task(&self, call: Call, later: EventSender) -> Reply {
+        self.request(call, Some(later))
+    }
+}
+
+impl HttpLeg {
+    fn request(&self, call: Call, later: Option<EventSender>) -> Reply {
         let (sender, reply) = Reply::channel();
         let leg = self.clone();
-        self.runner.jobs().spawn("request over HTTP", leg.runner.request(leg.session, call, sender));
+        self.runner.jobs().spawn("request over HTTP", leg.runner.request(leg.session, call, sender, later));
         reply
     }
 }

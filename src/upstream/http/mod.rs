@@ -11,6 +11,8 @@ mod ids;
 mod leg;
 mod listen;
 mod own;
+mod param_headers;
+mod resource;
 mod run;
 mod session;
 mod sse;
@@ -20,16 +22,18 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use self::endpoint::{Endpoint, EndpointError};
+use self::resource::Resource;
 use self::run::Runner;
 use super::{Setup, outcome};
 use crate::config::Transport;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, Outcome, Reply};
+use crate::protocol::{Call, Caller, Json, Outcome, Reply};
 
 /// A client of one server over HTTP.
 #[derive(Debug)]
 pub(super) struct HttpUpstream {
     runner: Result<Runner, EndpointError>,
+    resource: Option<Resource>,
     name: String,
     jobs: Jobs,
     closing: CancellationToken,
@@ -45,8 +49,10 @@ impl HttpUpstream {
             }
             Transport::Stdio { .. } => Err(EndpointError::Scheme("stdio".to_owned())),
         };
-        let runner = runner.map(|endpoint| Runner::new(setup, Arc::new(endpoint), closing.clone()));
-        Self { runner, name: setup.config.name.clone(), jobs: setup.jobs.clone(), closing }
+        let endpoint = runner.map(Arc::new);
+        let resource = endpoint.as_ref().ok().map(|endpoint| Resource::new(Arc::clone(endpoint)));
+        let runner = endpoint.map(|endpoint| Runner::new(setup, endpoint, closing.clone()));
+        Self { runner, resource, name: setup.config.name.clone(), jobs: setup.jobs.clone(), closing }
     }
 
     /// Sends a call. Returns at once.
@@ -66,6 +72,11 @@ impl HttpUpstream {
         if let Ok(runner) = &self.runner {
             runner.prepare(caller).await;
         }
+    }
+
+    /// What the server says of who may use it (RFC 9728), if it does and its callers log in themselves.
+    pub(super) async fn resource_metadata(&self) -> Option<Json> {
+        self.resource.as_ref()?.metadata().await
     }
 
     /// Ends all calls, as outcome unknown, and all sessions.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http::header::HeaderMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -14,11 +15,14 @@ use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
 use super::leg::HttpLeg;
 use super::own::Health;
+use super::param_headers;
 use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Reason, ReplySender, RpcError};
+use crate::protocol::{
+    Call, Caller, ClientSession, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender, RpcError,
+};
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
@@ -215,7 +219,7 @@ impl Runner {
                 Ok(session) => {
                     log_level::ask(&*session, call).await;
                     return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
-                        None => self.legacy(&session, call, &forwarded, sender).await,
+                        None => self.legacy(&session, call, &forwarded, sender, None).await,
                         Some(needs) => {
                             let leg = HttpLeg { runner: self.clone(), session: Some(HttpSession::clone(&session)) };
                             let driven = drive::legacy(&leg, needs, self.manners(), call.clone(), sender);
@@ -264,12 +268,18 @@ impl Runner {
         &self.0.setup.jobs
     }
 
-    /// Makes one request of a call that takes several.
-    pub(super) async fn request(self, session: Option<HttpSession>, call: Call, mut sender: ReplySender) {
+    /// Makes one request of a call that takes several. Progress that comes after its answer goes to `later`.
+    pub(super) async fn request(
+        self,
+        session: Option<HttpSession>,
+        call: Call,
+        mut sender: ReplySender,
+        later: Option<EventSender>,
+    ) {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         let closing = self.0.closing.clone();
         let once = async |sender: &mut ReplySender| match &session {
-            Some(session) => self.legacy(session, &call, &forwarded, sender).await,
+            Some(session) => self.legacy(session, &call, &forwarded, sender, later.as_ref()).await,
             None => self.modern(&call, &forwarded, sender).await,
         };
         let ended = async {
@@ -309,8 +319,12 @@ impl Runner {
         call: &Call,
         forwarded: &HeaderMap,
         sender: &mut ReplySender,
+        later: Option<&EventSender>,
     ) -> Ended {
         let (in_flight, elsewhere) = session.begin(forwarded, call, sender.events());
+        if let Some(later) = later {
+            session.floor().later().add(in_flight.id, later.clone());
+        }
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));
@@ -321,6 +335,33 @@ impl Runner {
         if sender.is_cancelled() {
             return Ended::Done(Outcome::Failed(outcome::never_sent()));
         }
+        let ended = self.modern_once(call, forwarded, sender).await;
+        let Ended::Done(outcome) = &ended else { return ended };
+        self.0.connect.tools().learn(call, outcome);
+        if !param_headers::is_mismatch(call, outcome) {
+            return ended;
+        }
+        // Rare, so its state is not part of every call's.
+        Box::pin(self.mirrored(call, ended, forwarded, sender)).await
+    }
+
+    /// Sends a call again with the headers that its server missed, if its tools tell which; else that was its end.
+    async fn mirrored(&self, call: &Call, ended: Ended, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
+        let list = |list: Call| -> BoxFuture<'_, Outcome> {
+            Box::pin(async move {
+                let (mut events, _reply) = Reply::channel();
+                self.modern_once(&list, forwarded, &mut events).await.outcome()
+            })
+        };
+        let is_other = tokio::select! {
+            biased;
+            () = sender.cancelled() => false,
+            is_other = self.0.connect.tools().look(call, list) => is_other,
+        };
+        if is_other { self.modern_once(call, forwarded, sender).await } else { ended }
+    }
+
+    async fn modern_once(&self, call: &Call, forwarded: &HeaderMap, sender: &mut ReplySender) -> Ended {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let message = wire::request(call, ServerEra::Modern, id);
         let link = Link::Modern(self.0.connect.clone());

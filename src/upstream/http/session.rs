@@ -289,7 +289,10 @@ impl HttpSession {
     pub(super) fn progress(&self, params: &Json) {
         let id = params.member("progressToken").as_ref().and_then(ids::token);
         if let (Some(id), Some(progress)) = (id, Progress::read(params)) {
-            self.0.progress.with(&id, |call| call.event(Event::Progress(progress)));
+            // The call of a task has its answer: then this is for whoever watches the task.
+            if self.0.progress.with(&id, |call| call.event(Event::Progress(progress.clone()))).is_none() {
+                self.floor().later().progress(id, progress);
+            }
         }
     }
 

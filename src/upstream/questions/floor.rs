@@ -10,7 +10,7 @@ use super::askers::Askers;
 use super::call::{Addressee, Fate, Seat};
 use super::put::{self, Opened};
 use super::refusal;
-use super::table::{MOST, Open, Running, Table, Target, Way};
+use super::table::{Open, Running, Table, Target, Way};
 use crate::config::Offer;
 use crate::jobs::Jobs;
 use crate::protocol::message::{self, RequestId};
@@ -18,9 +18,11 @@ use crate::protocol::{
     Abilities, Call, ClientSession, Event, EventSender, Json, Method, Notification, Question, QuestionKind, Rope,
     RpcError, meta_key,
 };
+use crate::task::MOST_QUESTIONS;
 use crate::upstream::Setup;
 use crate::upstream::drive::Needs;
 use crate::upstream::handshake::ServerInfo;
+use crate::upstream::later::Later;
 use crate::upstream::listening::{Hub, Subscriptions};
 use crate::upstream::log_level::{AskedLevel, Level};
 use crate::upstream::sessions::Hearer;
@@ -39,6 +41,7 @@ struct Inner {
     needs: OnceLock<Needs>,
     subscriptions: Subscriptions,
     level: AskedLevel,
+    later: Later,
     offer: Vec<Offer>,
     share: bool,
     serial: bool,
@@ -90,6 +93,7 @@ impl Floor {
             needs: OnceLock::new(),
             subscriptions: Subscriptions::default(),
             level: AskedLevel::default(),
+            later: Later::default(),
             offer: config.offer.clone(),
             share: config.share,
             serial: config.serial,
@@ -126,6 +130,11 @@ impl Floor {
     /// What the session is subscribed to.
     pub(in crate::upstream) fn subscriptions(&self) -> &Subscriptions {
         &self.0.subscriptions
+    }
+
+    /// Who hears of progress of calls that have their answer.
+    pub(in crate::upstream) fn later(&self) -> &Later {
+        &self.0.later
     }
 
     /// The level of log lines that is to be asked for before `call` is sent; `None` if it is not to be asked.
@@ -183,7 +192,9 @@ impl Floor {
         let placed = read(&method, params).and_then(|question| Ok((self.place(&question, &id, origin)?, question)));
         match placed {
             Ok((opened, question)) => {
-                self.0.jobs.spawn("question", put::see_through(opened, question, id, origin, way));
+                // Put before the job begins: of several jobs nobody knows which is first.
+                let asking = opened.put(&question);
+                self.0.jobs.spawn("question", put::see_through(opened, asking, question, id, origin, way));
                 None
             }
             Err(error) => {
@@ -236,14 +247,12 @@ impl Floor {
         }
         let addressee = table.addressee(target).cloned().ok_or_else(|| refusal::ended(question))?;
         if !addressee.abilities.covers(question) {
-            // The tool cannot do its work, so its client is told what it lacks (2026-07-28, error codes).
-            if self.offers(question.kind) && table.client.is_none() {
-                addressee.fate.refuse(RpcError::cannot_be_asked(question));
-            }
+            drop(table);
+            self.undeclared(&addressee, question.kind, RpcError::cannot_be_asked(question));
             return Err(refusal::undeclared(question));
         }
         if !table.has_room(target) {
-            return Err(refusal::too_many(question, MOST));
+            return Err(refusal::too_many(question, MOST_QUESTIONS));
         }
         let number = table.next;
         table.next += 1;
@@ -251,6 +260,14 @@ impl Floor {
         table.open.insert(number, Open { id: id.token().clone(), target, withdrawn: withdrawn.clone() });
         drop(table);
         Ok(Opened { floor: self.clone(), number, addressee, withdrawn })
+    }
+
+    /// A client did not declare that it can be asked this, which its server is told. Where it was offered the tool cannot do
+    /// its work, so the client is told what it lacks (2026-07-28, error codes).
+    pub(super) fn undeclared(&self, addressee: &Addressee, kind: QuestionKind, error: RpcError) {
+        if self.offers(kind) && !self.is_attached() {
+            addressee.fate.refuse(error);
+        }
     }
 
     /// Finds somebody else who can answer a question; `None` if there is nobody.

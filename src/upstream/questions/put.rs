@@ -8,7 +8,7 @@ use super::call::Addressee;
 use super::floor::{Floor, Origin};
 use super::refusal;
 use crate::protocol::message::{self, RequestId};
-use crate::protocol::{Answer, Ask, Event, Question, Rope};
+use crate::protocol::{Answer, Ask, Asking, Event, Question, Rope};
 
 /// A question in the table, until it is dropped.
 #[derive(Debug)]
@@ -26,27 +26,44 @@ impl Drop for Opened {
     }
 }
 
-/// Sees a question through. The answer goes out by `way`.
-pub(super) async fn see_through<W, F>(mut opened: Opened, question: Question, id: RequestId, origin: Origin, way: W)
-where
+/// Sees a question through that was put. The answer goes out by `way`.
+pub(super) async fn see_through<W, F>(
+    mut opened: Opened,
+    asking: Asking,
+    question: Question,
+    id: RequestId,
+    origin: Origin,
+    way: W,
+) where
     W: FnOnce(Rope) -> F,
     F: Future<Output = ()>,
 {
-    let answer = opened.answer(&question, origin).await;
+    let answer = match opened.answer(asking, &question, origin).await {
+        Some(Answer::Undeclared(error)) => {
+            opened.floor.undeclared(&opened.addressee, question.kind, error);
+            Some(Answer::Error(refusal::undeclared(&question)))
+        }
+        answer => answer,
+    };
     drop(opened);
     match answer {
         Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result))).await,
-        Some(Answer::Error(error)) => way(message::error(Some(&id), &error)).await,
+        Some(Answer::Error(error) | Answer::Undeclared(error)) => way(message::error(Some(&id), &error)).await,
         None => tracing::debug!(kind = %question.kind, "the server withdrew a question"),
     }
 }
 
 impl Opened {
+    /// Puts the question to whoever can answer it now.
+    pub(super) fn put(&self, question: &Question) -> Asking {
+        let (ask, asking) = Ask::new(question.clone());
+        self.addressee.events.event(Event::Ask(ask));
+        asking
+    }
+
     /// The answer; `None` if it is not wanted any more.
-    async fn answer(&mut self, question: &Question, origin: Origin) -> Option<Answer> {
+    async fn answer(&mut self, mut asking: Asking, question: &Question, origin: Origin) -> Option<Answer> {
         loop {
-            let (ask, mut asking) = Ask::new(question.clone());
-            self.addressee.events.event(Event::Ask(ask));
             let answer = tokio::select! {
                 biased;
                 () = self.withdrawn.cancelled() => return None,
@@ -56,8 +73,10 @@ impl Opened {
             match answer {
                 Some(answer @ Answer::Result(_)) => return Some(answer),
                 // A caller that leaves drops what it was asked.
-                Some(answer @ Answer::Error(_)) if self.addressee.is_there() => return Some(answer),
-                Some(Answer::Error(_)) | None => {}
+                Some(answer @ (Answer::Error(_) | Answer::Undeclared(_))) if self.addressee.is_there() => {
+                    return Some(answer);
+                }
+                Some(Answer::Error(_) | Answer::Undeclared(_)) | None => {}
             }
             drop(asking);
             let next = match origin {
@@ -65,7 +84,10 @@ impl Opened {
                 Origin::Session | Origin::Channel => self.floor.move_on(self.number, question, origin),
             };
             match next {
-                Some(next) => self.addressee = next,
+                Some(next) => {
+                    self.addressee = next;
+                    asking = self.put(question);
+                }
                 None => return Some(Answer::Error(refusal::ended(question))),
             }
         }

@@ -9,6 +9,7 @@ use super::call::Addressee;
 use super::floor::{Client, Origin};
 use super::refusal;
 use crate::protocol::{Json, Principal, Question, RpcError};
+use crate::task::MOST_QUESTIONS;
 
 /// The calls of one session and their open questions.
 #[derive(Debug, Default)]
@@ -70,9 +71,6 @@ pub(super) enum Users {
     Several,
 }
 
-/// Questions that one call, or one client outside of calls, may have open.
-pub(super) const MOST: usize = 16;
-
 impl Table {
     /// Whose a question is. `serial`: the session takes one call at a time, so there is never a doubt.
     pub(super) fn choose(
@@ -97,7 +95,8 @@ impl Table {
         let running = self.calls.iter().filter(|(_, call)| call.addressee.is_there() && call.way == Way::Open);
         let likeliest = running.max_by_key(|(id, call)| {
             let known = call.tool.as_deref().is_some_and(|tool| askers.knows(tool));
-            (call.addressee.abilities.covers(question), known, **id)
+            // One that waits for an answer hardly asks again before it has that.
+            (call.addressee.abilities.covers(question), !self.asks(**id), known, **id)
         });
         match (likeliest, &self.client) {
             (Some((id, _)), _) => Ok(Target::Call(*id)),
@@ -113,9 +112,14 @@ impl Table {
         }
     }
 
+    /// Whether a question of this call waits for its answer.
+    fn asks(&self, call: u64) -> bool {
+        self.open.values().any(|open| open.target == Target::Call(call))
+    }
+
     /// Whether another question may be put there.
     pub(super) fn has_room(&self, target: Target) -> bool {
-        self.open.values().filter(|open| open.target == target).count() < MOST
+        self.open.values().filter(|open| open.target == target).count() < MOST_QUESTIONS
     }
 }
 

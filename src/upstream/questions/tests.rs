@@ -6,13 +6,14 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::*;
-use crate::config::{ForwardCancel, Limits, Offer, ServerConfig, SessionCount, Transport, UpstreamEra};
+use crate::config::{ForwardCancel, Limits, Offer, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
 use crate::jobs::Jobs;
 use crate::protocol::message::RequestId;
 use crate::protocol::{
     Abilities, Answer, Ask, Call, Caller, ClientSession, Credentials, Event, Json, Method, Outcome, Params, Principal,
     Reply, ReplySender, Rope, TaskSupport,
 };
+use crate::task::MOST_QUESTIONS;
 use crate::upstream::handshake::{LastSeen, ServerInfo};
 use crate::upstream::sessions::{Attached, Audience, Hearer};
 use crate::upstream::{Setup, Shared};
@@ -62,6 +63,7 @@ impl Bench {
             max_sessions: 8,
             session_idle: Duration::from_mins(1),
             era: UpstreamEra::Legacy,
+            stderr: StderrFor::Local,
             companion_tools: crate::config::CompanionNames::default(),
         };
         change(&mut config);
@@ -168,6 +170,38 @@ async fn what_names_no_call_goes_to_the_youngest_but_first_to_a_tool_that_is_kno
     youngest.asked().await;
 }
 
+/// A tool waits for its answer before it asks again, so the second question is hardly that of the first one's call.
+#[tokio::test]
+async fn what_names_no_call_goes_to_one_that_has_not_asked_before_it_goes_to_one_that_waits_for_an_answer() {
+    let mut bench = Bench::new();
+    let mut older = bench.call(1, "ann", "plain", &forms());
+    let mut younger = bench.call(2, "ann", "plain", &forms());
+    assert!(bench.elicit(&json!(1), Origin::Channel).is_none());
+    let first = younger.asked().await;
+    assert!(bench.elicit(&json!(2), Origin::Channel).is_none());
+    let second = older.asked().await;
+    // Both wait: then the youngest again.
+    assert!(bench.elicit(&json!(3), Origin::Channel).is_none());
+    let _third = younger.asked().await;
+    second.answer(Answer::Result(of(&json!({}))));
+    assert_eq!(bench.answer().await["id"], 2);
+    assert!(bench.elicit(&json!(4), Origin::Channel).is_none());
+    older.asked().await;
+    assert!(!first.is_withdrawn());
+}
+
+/// Two that come one after the other must not change places on their way.
+#[tokio::test]
+async fn questions_are_put_in_the_order_in_which_they_come() {
+    let bench = Bench::new();
+    let mut call = bench.call(1, "ann", "asks", &forms());
+    for id in 0..4 {
+        assert!(bench.elicit(&json!(id), Origin::Call(1)).is_none());
+        let asked = futures_util::FutureExt::now_or_never(call.reply.next());
+        assert!(matches!(asked, Some(Some(Event::Ask(_)))), "question {id} is still on its way: {asked:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_question_moves_on_when_its_call_ends_and_is_refused_when_there_is_no_other() {
     let mut bench = Bench::new();
@@ -268,6 +302,24 @@ async fn what_was_offered_but_not_declared_ends_the_call_with_what_it_requires()
     assert_eq!(error["data"]["requiredCapabilities"], json!({ "sampling": {} }));
 }
 
+/// A retry of a call that is answered in rounds may declare less than the call did.
+#[tokio::test]
+async fn what_is_not_declared_any_more_is_refused_and_ends_the_call_where_it_was_offered() {
+    for offer in [vec![], vec![Offer::Elicitation]] {
+        let is_offered = !offer.is_empty();
+        let mut bench = Bench::with(|config| config.offer = offer);
+        let mut call = bench.call(1, "ann", "t", &forms());
+        assert_eq!(bench.elicit(&json!(1), Origin::Call(1)), None);
+        call.asked().await.is_undeclared();
+        let told = bench.answer().await;
+        assert_eq!(told["error"]["code"], -32601);
+        assert!(told["error"]["message"].as_str().unwrap().contains("did not declare"), "{told}");
+        let fate = call.seat.fate();
+        let refused = futures_util::FutureExt::now_or_never(fate.refused());
+        assert_eq!(refused.map(|error| error.code()), is_offered.then_some(-32021));
+    }
+}
+
 #[tokio::test]
 async fn only_requests_that_know_input_requests_can_ask_a_modern_client() {
     let bench = Bench::with(|config| config.offer = vec![Offer::Roots]);
@@ -286,11 +338,11 @@ async fn only_requests_that_know_input_requests_can_ask_a_modern_client() {
 async fn questions_and_their_parameters_are_bounded() {
     let bench = Bench::new();
     let mut call = bench.call(1, "ann", "t", &forms());
-    for id in 0..table::MOST {
+    for id in 0..MOST_QUESTIONS {
         assert!(bench.elicit(&json!(id), Origin::Call(1)).is_none());
     }
     let told = bench.elicit(&json!(99), Origin::Call(1)).unwrap();
-    assert!(told["error"]["message"].as_str().unwrap().contains("16 questions"), "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains("32 questions"), "{told}");
     call.asked().await.answer(Answer::Result(of(&json!({}))));
     let mut bench = bench;
     bench.answer().await;

@@ -85,6 +85,26 @@ pub(super) trait Speak: Session {
     fn request(&self, method: &'static str, params: Rope) -> impl Future<Output = Outcome> + Send;
 }
 
+/// A session that is one connection, on which messages of both sides go by.
+pub(super) trait OverConnection: Session {
+    /// The connection.
+    fn connection(&self) -> &Connection;
+}
+
+impl<S: OverConnection> Speak for S {
+    fn floor(&self) -> &Floor {
+        self.connection().floor()
+    }
+
+    async fn notify(&self, note: Rope) {
+        self.connection().notify(note).await;
+    }
+
+    async fn request(&self, method: &'static str, params: Rope) -> Outcome {
+        self.connection().request(method, params).await
+    }
+}
+
 /// The sessions with one server.
 #[derive(Debug)]
 pub(super) struct Sessions<C: Connect>(Arc<Inner<C>>);

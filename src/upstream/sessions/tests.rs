@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::config::{ForwardCancel, Transport, UpstreamEra};
+use crate::config::{ForwardCancel, StderrFor, Transport, UpstreamEra};
 use crate::protocol::{Credentials, Principal, Reason, TaskSupport};
 
 /// Opens sessions when the gate lets it.
@@ -59,6 +59,7 @@ fn server(max_sessions: usize, share: bool) -> Arc<ServerConfig> {
         max_sessions,
         session_idle: Duration::from_mins(1),
         era: UpstreamEra::Legacy,
+        stderr: StderrFor::Local,
         companion_tools: crate::config::CompanionNames::default(),
     })
 }

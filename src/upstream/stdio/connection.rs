@@ -16,7 +16,9 @@ use super::scan::{Addressee, Scan};
 use crate::config::ForwardCancel;
 use crate::protocol::json::{self, Json};
 use crate::protocol::message::{self, MessageFault};
-use crate::protocol::{Call, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope, RpcError};
+use crate::protocol::{
+    Call, EventSender, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope, RpcError,
+};
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
 use crate::upstream::questions::Floor;
@@ -110,12 +112,25 @@ impl Connection {
 
     /// Sends a call and sees it through.
     pub(in crate::upstream) async fn call(&self, call: &Call, sender: ReplySender) -> Handed {
+        self.call_as(call, sender, None).await
+    }
+
+    /// The same; progress that comes after the answer goes to `later`.
+    pub(in crate::upstream) async fn call_as(
+        &self,
+        call: &Call,
+        sender: ReplySender,
+        later: Option<EventSender>,
+    ) -> Handed {
         let (stop, events) = (sender.cancellation(), sender.events());
         let mut ticket = match self.0.pending.add(sender) {
             Ok(ticket) => ticket,
             Err(sender) => return Handed::NotTaken(sender),
         };
         let id = ticket.id;
+        if let Some(later) = later {
+            self.0.floor.later().add(id, later);
+        }
         let seat = self.0.floor.enter(id, call, events);
         let fate = seat.fate();
         let line = wire::line(wire::request(call, self.era(), id));

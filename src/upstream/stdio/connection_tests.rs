@@ -4,7 +4,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines a
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::config::{Limits, ServerConfig, Transport, UpstreamEra};
+use crate::config::{Limits, ServerConfig, StderrFor, Transport, UpstreamEra};
 use crate::jobs::Jobs;
 use crate::protocol::{Caller, Credentials, Event, Method, Params, Principal};
 use crate::upstream::Shared;
@@ -43,6 +43,7 @@ fn setup(cancel: ForwardCancel, message: usize) -> Setup {
         max_sessions: 1,
         session_idle: Duration::from_mins(1),
         era: UpstreamEra::Legacy,
+        stderr: StderrFor::Local,
         companion_tools: crate::config::CompanionNames::default(),
     };
     let limits = Limits { message, ..Limits::default() };

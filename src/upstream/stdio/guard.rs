@@ -31,6 +31,8 @@ pub(super) const NOT_EXECUTABLE: u8 = 126;
 /// Exit code, as shells use it: the command was not found.
 pub(super) const NOT_FOUND: u8 = 127;
 
+/// What every line that the guard itself writes to the error output begins with.
+pub(super) const VOICE: &str = "raincheck guard: ";
 /// How long a command may take to end by itself once its input has ended with the proxy.
 const AFTER_EOF: Duration = Duration::from_secs(1);
 /// How long the group may take to end after SIGTERM.
@@ -91,7 +93,7 @@ fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn fail(code: u8, why: &str) -> ExitCode {
-    eprintln!("raincheck guard: {why}");
+    eprintln!("{VOICE}{why}");
     ExitCode::from(code)
 }
 
@@ -143,7 +145,7 @@ impl Guard {
             Ok(())
         });
         if let Err(error) = detached {
-            eprintln!("raincheck guard: cannot let go of the standard streams: {error}");
+            eprintln!("{VOICE}cannot let go of the standard streams: {error}");
         }
 
         let (events, received) = channel();
@@ -223,7 +225,7 @@ fn watch(events: &Receiver<Event>) -> u8 {
         Ok(Event::Exited(of_command)) => {
             code = Some(of_command);
             if of_command != 0 {
-                eprintln!("raincheck guard: the command ended with exit code {of_command}");
+                eprintln!("{VOICE}the command ended with exit code {of_command}");
             }
             if wait_alone(events, ALONE, &mut code) {
                 return of_command;

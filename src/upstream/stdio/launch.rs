@@ -10,11 +10,11 @@ use super::connection::Connection;
 use super::guard;
 use super::process::Process;
 use super::spawn::{GuardProgram, Plan};
-use crate::config::{ServerConfig, Transport, UpstreamEra};
+use crate::config::{ServerConfig, StderrFor, Transport, UpstreamEra};
 use crate::protocol::{Failure, Outcome, Principal};
 use crate::shared_map::SharedMap;
 use crate::upstream::handshake::{self, HandshakeError, ServerInfo};
-use crate::upstream::sessions::{Connect, Hearer, Opening};
+use crate::upstream::sessions::{Connect, Hearer, Opening, OverConnection};
 use crate::upstream::{Setup, outcome};
 
 /// Starts child processes.
@@ -34,6 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(2);
 /// A process that ended sooner, without an answer to any call, counts as failed.
 const HEALTHY: Duration = Duration::from_secs(10);
+/// Characters of its error output that a caller is shown.
+const SHOWN: usize = 200;
 /// Principals whose crashes are remembered.
 const REMEMBERED: usize = 1024;
 
@@ -74,11 +76,24 @@ impl Launcher {
     }
 
     /// Says why a start failed, to the log with what the server said last, and to the callers.
-    fn failed(&self, why: &str, process: Option<&Process>) -> Failure {
-        let stderr = process.map(Process::tail).unwrap_or_default();
+    async fn failed(&self, why: &str, process: Option<&Process>, principal: &Principal) -> Failure {
+        let stderr = match process {
+            Some(process) => process.tail().await,
+            None => Vec::new(),
+        };
         tracing::warn!(server = %self.name(), ?stderr, "the server could not be started: {why}");
+        // Others are told this too, and what the server said may be for nobody else.
         self.starts().failed(why);
-        outcome::not_started(self.name(), why)
+        let may_see = *principal == Principal::Local && self.setup.config.stderr == StderrFor::Local;
+        // Our own guard has the last word, and nothing to add.
+        match stderr.iter().rev().find(|line| !line.starts_with(guard::VOICE)) {
+            Some(last) if may_see => {
+                let last: String = last.chars().take(SHOWN).collect();
+                outcome::not_started(self.name(), &format!("{why}; the last it said on stderr: {last}"))
+            }
+            Some(_) => outcome::not_started(self.name(), &format!("{why}; the log has what it said")),
+            None => outcome::not_started(self.name(), why),
+        }
     }
 
     /// Remembers whether the process worked, once it has ended by itself.
@@ -113,9 +128,7 @@ impl Launcher {
                 format!("its command `{program}` may not be run; check `command` in the config and the file's rights")
             }
             Some(code) => {
-                format!(
-                    "its command `{program}` ended with exit code {code} before it was ready; see the log for what it said"
-                )
+                format!("its command `{program}` ended with exit code {code} before it was ready")
             }
             None => error.to_string(),
         }
@@ -130,7 +143,10 @@ impl Connect for Launcher {
         let deadline = Instant::now() + within;
         let principal = &opening.caller.principal;
         self.wait_for_turn(principal).await?;
-        let process = self.start(opening.hearer.clone()).map_err(|why| self.failed(&why, None))?;
+        let process = match self.start(opening.hearer.clone()) {
+            Ok(process) => process,
+            Err(why) => return Err(self.failed(&why, None, principal).await),
+        };
         // A process whose start fails, or is broken off, must not be left behind.
         let closing = process.closing().clone().drop_guard();
         match timeout_at(deadline, shake_hands(process.connection(), &self.setup.config, opening)).await {
@@ -142,10 +158,10 @@ impl Connect for Launcher {
                 closing.disarm();
                 Ok(process)
             }
-            Ok(Err(error)) => Err(self.failed(&self.why(&process, &error), Some(&process))),
+            Ok(Err(error)) => Err(self.failed(&self.why(&process, &error), Some(&process), principal).await),
             Err(_) => {
                 let why = format!("it was not ready within {} ms (connect_timeout)", within.as_millis());
-                Err(self.failed(&why, Some(&process)))
+                Err(self.failed(&why, Some(&process), principal).await)
             }
         }
     }

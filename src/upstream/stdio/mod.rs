@@ -14,7 +14,7 @@ mod stderr;
 use self::connection::Handed;
 use self::launch::Launcher;
 use super::beside::{self, Seen};
-use super::sessions::{Sessions, Want};
+use super::sessions::{OverConnection, Sessions, Want};
 use super::{Setup, drive, log_level, outcome};
 use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 

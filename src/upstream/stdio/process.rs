@@ -13,10 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Connection;
 use super::spawn::{GuardProgram, Plan, SpawnError, Spawned, spawn};
 use super::stderr::{self, Tail};
-use crate::protocol::{Outcome, Rope};
 use crate::upstream::Setup;
-use crate::upstream::questions::Floor;
-use crate::upstream::sessions::{Hearer, Session, Speak};
+use crate::upstream::sessions::{Hearer, OverConnection, Session};
 use crate::upstream::wire::ServerEra;
 
 /// A running child process and the connection to it. Clones are the same one.
@@ -68,13 +66,11 @@ impl Process {
         Ok(process)
     }
 
-    /// The connection to it.
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
-    /// The last lines of its error output.
-    pub(super) fn tail(&self) -> Vec<String> {
+    /// The last lines of its error output: all of them if it has ended.
+    pub(super) async fn tail(&self) -> Vec<String> {
+        if self.exit().is_some() {
+            self.tail.whole().await;
+        }
         self.tail.lines()
     }
 
@@ -117,17 +113,9 @@ impl Session for Process {
     }
 }
 
-impl Speak for Process {
-    fn floor(&self) -> &Floor {
-        self.connection.floor()
-    }
-
-    async fn notify(&self, note: Rope) {
-        self.connection.notify(note).await;
-    }
-
-    async fn request(&self, method: &'static str, params: Rope) -> Outcome {
-        self.connection.request(method, params).await
+impl OverConnection for Process {
+    fn connection(&self) -> &Connection {
+        &self.connection
     }
 }
 

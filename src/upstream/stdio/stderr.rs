@@ -5,13 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncRead;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::lines::{Line, Lines};
 
 /// The last lines, to be shown when a server fails to start.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
+pub(super) struct Tail {
+    lines: Arc<Mutex<VecDeque<String>>>,
+    /// All was read.
+    whole: CancellationToken,
+}
 
 /// Characters of a line that are shown.
 const SHOWN: usize = 400;
@@ -19,11 +24,14 @@ const SHOWN: usize = 400;
 const READ: usize = 8 << 10;
 /// Lines that are remembered.
 const REMEMBERED: usize = 8;
+/// How long the end of the error output is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// Lines that are logged in a second.
 const PER_SECOND: u32 = 50;
 
 /// Reads everything and logs it under the server's name.
 pub(super) async fn drain<R: AsyncRead + Unpin>(reader: R, server: Arc<str>, tail: Tail) {
+    let _whole = tail.whole.clone().drop_guard();
     let mut lines = Lines::new(reader, READ);
     let mut since = Instant::now();
     let (mut logged, mut dropped) = (0, 0_u64);
@@ -62,16 +70,22 @@ fn shown(line: &[u8]) -> String {
 
 impl Tail {
     fn push(&self, line: String) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == REMEMBERED {
             lines.pop_front();
         }
         lines.push_back(line);
     }
 
+    /// Resolves when nothing more can come, or when that has taken too long: a process may leave its error output to
+    /// others.
+    pub(super) async fn whole(&self) {
+        let _ = timeout(PATIENCE, self.whole.cancelled()).await;
+    }
+
     /// The last lines.
     pub(super) fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 

@@ -39,6 +39,28 @@ async fn a_batch_is_answered_by_an_array_where_the_client_takes_no_stream() {
     assert_eq!((head.status, body.as_str()), (202, ""));
 }
 
+/// A server answers requests; nobody answers an answer (2025-03-26, base protocol, batching).
+#[tokio::test]
+async fn a_stray_answer_in_a_batch_is_ignored_and_the_rest_of_it_runs() {
+    let mut server = Setup::new().start().await;
+    let mut client = server.connect().await;
+    let session = Session::open(&mut server, &mut client, "2025-03-26").await;
+    let stray = r#"{"jsonrpc":"2.0","id":77,"result":{}}"#;
+    let json_only = format!("{}accept: application/json\r\n", session.header());
+    client.post(&format!("[{},{stray},{}]", tool("1"), tool("2")), &json_only).await;
+    for _ in 0..2 {
+        server.asked().await.sender.done(result("{}"));
+    }
+    let (head, body) = client.response().await;
+    assert_eq!(head.status, 200, "{body}");
+    let answers: Vec<Value> = serde_json::from_str(&body).unwrap();
+    assert_eq!(answers.iter().map(|answer| answer["id"].clone()).collect::<Vec<_>>(), [1, 2]);
+    // With nothing that is taken it is refused.
+    client.post(&format!("[{stray},{stray}]"), &session.header()).await;
+    let (head, body) = client.response().await;
+    assert_eq!((head.status, code(&body)), (400, -32600));
+}
+
 #[tokio::test]
 async fn a_batch_that_is_not_allowed_or_broken_is_refused_before_any_of_it_runs() {
     let mut server = Setup::new().start().await;

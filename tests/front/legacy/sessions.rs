@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use raincheck::config::NamedToken;
-use raincheck::protocol::{Failure, Outcome, Reason, Retry};
+use raincheck::protocol::{Challenge, Failure, Outcome, Reason, Retry};
 use serde_json::json as value;
 
 use super::*;
@@ -259,4 +259,28 @@ async fn a_session_that_nobody_uses_ends_and_one_with_an_open_stream_does_not() 
     client.post(&tool("1"), &used.header()).await;
     server.asked().await.sender.done(result("{}"));
     assert_eq!(client.response().await.0.status, 200);
+}
+
+/// A client that is to get another token in mid-session learns so by the status, as it would without Raincheck.
+#[tokio::test]
+async fn what_a_server_wants_of_the_callers_credentials_in_mid_session_is_the_status_of_the_answer() {
+    for (version, more) in [("2025-03-26", ""), ("2025-11-25", ""), ("2025-11-25", "accept: application/json\r\n")] {
+        let mut server = Setup::new().start().await;
+        let mut client = server.connect().await;
+        let session = Session::open(&mut server, &mut client, version).await;
+        for status in [401, 403] {
+            client.post(&tool("1"), &format!("{}{more}", session.header())).await;
+            let wanted = vec!["Bearer scope=\"w\"".parse().unwrap()];
+            let challenge = Some(Box::new(Challenge { status: http::StatusCode::from_u16(status).unwrap(), wanted }));
+            let failure = Failure { challenge, ..Failure::new(Reason::Unauthorized, "refused", Retry::No) };
+            server.asked().await.sender.done(Outcome::Failed(failure));
+            let (head, body) = client.response().await;
+            let seen = (head.status, head.get("www-authenticate"), head.get("content-type"));
+            assert_eq!(seen, (status, Some("Bearer scope=\"w\""), Some("application/json")), "{version} {body}");
+            assert_eq!(code(&body), -31006);
+        }
+        client.post(&tool("2"), &session.header()).await;
+        server.asked().await.sender.done(result("{}"));
+        assert_eq!(client.response().await.0.status, 200);
+    }
 }

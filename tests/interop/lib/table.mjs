@@ -2,6 +2,15 @@
 
 const RAIN = /Rain is likely/;
 
+function modern() {
+  return [
+    { name: 'plain', tool: 'greet', arguments: { name: 'interop' }, text: /^Hello, interop!$/ },
+    { name: 'slow', tool: 'slow', arguments: { seconds: 1.5 }, text: /^slept 1.5$/, slow: true },
+    { name: 'failing', tool: 'boom', arguments: {}, text: /boom/, fails: 'result' },
+    { name: 'asking', tool: 'ask', arguments: {}, text: /^accept Ann$/, asks: ['elicitation'] }
+  ];
+}
+
 /** What each server is asked to do. `asks`: the questions that the tool puts. `text` is of the result, or of the error. */
 export const servers = {
   fixture: [
@@ -28,6 +37,9 @@ export const servers = {
     { name: 'asking', tool: 'ask', arguments: {}, text: /^accept name='Ann'$/, asks: ['elicitation'] },
     { name: 'sampling', tool: 'sample', arguments: {}, text: RAIN, asks: ['sampling'] }
   ],
+  // Servers of 2026-07-28: what they ask is a result, and the answer comes with a retry.
+  ts2: modern(),
+  py2server: modern(),
   // A server that has tasks itself, for the self-test.
   control: [
     { name: 'plain', tool: 'greet', arguments: { name: 'interop' }, text: /^Hello, interop!$/ },

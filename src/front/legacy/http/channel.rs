@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
 use crate::front::legacy::Outgoing;
-use crate::protocol::Rope;
+use crate::protocol::{Challenge, Rope};
 
 /// A stream of messages. It outlives the connections that carry it.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(super) struct Event {
     pub(super) text: Rope,
     /// Whether it is the answer to the request.
     pub(super) is_answer: bool,
+    /// What the server wants in the place of the caller's credentials, if that is the answer.
+    pub(super) challenge: Option<Arc<Challenge>>,
 }
 
 /// One connection that carries the stream. Only the newest is given messages, since none may be sent twice
@@ -130,11 +132,16 @@ impl Channel {
     /// Puts a message behind the others, or drops it where there is no room for one of its kind.
     pub(super) fn push(&self, outgoing: Outgoing) {
         let mut state = self.lock();
-        let is_answer = matches!(outgoing, Outgoing::Answer(_));
+        let is_answer = matches!(outgoing, Outgoing::Answer(_) | Outgoing::Challenge(..));
+        let mut challenge = None;
         let (text, most, most_bytes) = match outgoing {
             Outgoing::Notice(text) => (text, KEPT, KEPT_BYTES),
             Outgoing::Message(text) => (text, WAITING, WAITING_BYTES),
             Outgoing::Answer(text) => (text, usize::MAX, WAITING_BYTES),
+            Outgoing::Challenge(text, wanted) => {
+                challenge = Some(Arc::from(wanted));
+                (text, usize::MAX, WAITING_BYTES)
+            }
             Outgoing::Cancelled | Outgoing::Pause => return,
         };
         if state.phase == Phase::Ended {
@@ -154,7 +161,7 @@ impl Channel {
         state.next += 1;
         state.bytes += text.len();
         state.unread_bytes += text.len();
-        state.events.push_back(Event { place, text, is_answer });
+        state.events.push_back(Event { place, text, is_answer, challenge });
         state.trim();
         state.wake();
     }

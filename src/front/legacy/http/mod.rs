@@ -29,7 +29,7 @@ use crate::front::sse;
 use crate::jobs::Jobs;
 use crate::protocol::error::code;
 use crate::protocol::{
-    Credentials, Failure, Message, Method, Params, Principal, Reason, RequestId, Retry, Rope, headers,
+    Challenge, Credentials, Failure, Message, Method, Params, Principal, Reason, RequestId, Retry, Rope, headers,
 };
 use crate::protocol::{Json, RpcError};
 
@@ -65,7 +65,7 @@ enum Asked {
     Batch(Vec<Outflow>),
 }
 
-/// How long an answer may take before a stream without a priming event is opened for it, as for modern clients.
+/// How long an answer may take before a stream is opened for it, as for modern clients.
 const QUICK: Duration = Duration::from_millis(150);
 
 impl Legacy {
@@ -130,15 +130,27 @@ impl Legacy {
         }
         let usage = session.enter();
         let mut outflows = Vec::new();
+        let (mut was_taken, mut refused) = (false, None);
         for message in messages {
             match session.session.take(message, credentials.clone()) {
                 Taken::Runs(outflow) => outflows.push(*outflow),
-                taken => self.hand_over(taken).await?,
+                // An answer to no question, and a notification that makes no sense, want no answer: the others are good.
+                Taken::Refused(error) => {
+                    tracing::debug!(%error, "a message of a batch was ignored");
+                    refused = refused.or(Some(error));
+                }
+                taken => {
+                    was_taken = true;
+                    self.hand_over(taken).await?;
+                }
             }
         }
         drop(usage);
         if outflows.is_empty() {
-            return Ok(empty(StatusCode::ACCEPTED));
+            return match refused.filter(|_| !was_taken) {
+                Some(error) => Err(Refusal::rpc(StatusCode::BAD_REQUEST, error)),
+                None => Ok(empty(StatusCode::ACCEPTED)),
+            };
         }
         self.run(sender, &session, Asked::Batch(outflows)).await
     }
@@ -215,14 +227,7 @@ impl Legacy {
         let Opened { session, own, answer } = match opened {
             Ok(opened) => opened,
             Err(NotOpened { answer, challenge: None, .. }) => return Ok(whole(sender.accepts, answer)),
-            Err(NotOpened { answer, challenge: Some(challenge), .. }) => {
-                let mut response = json(answer);
-                *response.status_mut() = challenge.status;
-                for wanted in challenge.wanted {
-                    response.headers_mut().append(WWW_AUTHENTICATE, wanted);
-                }
-                return Ok(response);
-            }
+            Err(NotOpened { answer, challenge: Some(challenge), .. }) => return Ok(challenged(answer, &challenge)),
         };
         let session = self.sessions.insert(sender.server, session);
         let mut response = whole(sender.accepts, answer);
@@ -268,8 +273,8 @@ impl Legacy {
     }
 
     /// Runs requests. They are answered by JSON where that is all that the client takes. A stream that can be come back to
-    /// from its first event on begins at once, so that not even a short break loses an answer; where it cannot, a quick
-    /// answer is JSON.
+    /// from its first event on carries even a quick answer, so that a break does not lose it; where it cannot, that is JSON.
+    /// A server that wants other credentials says so by the status, for which the stream waits a moment.
     async fn run(
         &self,
         sender: &Sender<'_>,
@@ -293,17 +298,20 @@ impl Legacy {
         if !takes_events {
             return Ok(answers(&mut reader, is_batch).await);
         }
-        let (beginning, first) = if session.session.revision().is_primed() {
-            (Beginning::Priming(EventId { stream: channel.number(), place: 0 }), None)
-        } else {
-            let first = match tokio::time::timeout(QUICK, reader.next()).await {
-                Ok(Some(Event { text, is_answer: true, .. })) if !is_batch => return Ok(whole(sender.accepts, text)),
-                Ok(None) => return Ok(empty(StatusCode::ACCEPTED)),
-                Ok(first) => first,
-                Err(_) => None,
-            };
-            (Beginning::Comment, first)
+        let is_primed = session.session.revision().is_primed();
+        let first = match tokio::time::timeout(QUICK, reader.next()).await {
+            Ok(Some(Event { text, challenge: Some(challenge), .. })) if !is_batch => {
+                return Ok(challenged(text, &challenge));
+            }
+            Ok(Some(Event { text, is_answer: true, .. })) if !is_batch && !is_primed => {
+                return Ok(whole(sender.accepts, text));
+            }
+            Ok(None) => return Ok(empty(StatusCode::ACCEPTED)),
+            Ok(first) => first,
+            Err(_) => None,
         };
+        let id = EventId { stream: channel.number(), place: 0 };
+        let beginning = if is_primed { Beginning::Priming(id) } else { Beginning::Comment };
         session.announce(&channel);
         let stream = EventStream::new(reader, beginning, first, self.keep_alive, session.enter(), None);
         Ok(sse::response(Body::Legacy(Box::new(stream))))
@@ -314,8 +322,10 @@ impl Legacy {
 async fn answers(reader: &mut Reader, is_batch: bool) -> Response<Body> {
     let mut texts = Vec::new();
     while let Some(event) = reader.next().await {
-        if event.is_answer {
-            texts.push(event.text);
+        match event.challenge {
+            Some(challenge) if !is_batch => return challenged(event.text, &challenge),
+            _ if event.is_answer => texts.push(event.text),
+            _ => {}
         }
     }
     if !is_batch {
@@ -376,6 +386,16 @@ fn whole(accepts: Accepts, message: Rope) -> Response<Body> {
 fn json(text: Rope) -> Response<Body> {
     let mut response = Response::new(Body::text(text));
     response.headers_mut().insert(CONTENT_TYPE, media::JSON);
+    response
+}
+
+/// An answer that says by its status and `WWW-Authenticate` what the server wants.
+fn challenged(answer: Rope, challenge: &Challenge) -> Response<Body> {
+    let mut response = json(answer);
+    *response.status_mut() = challenge.status;
+    for wanted in &challenge.wanted {
+        response.headers_mut().append(WWW_AUTHENTICATE, wanted.clone());
+    }
     response
 }
 

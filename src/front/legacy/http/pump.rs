@@ -57,8 +57,8 @@ async fn drive(mut outflow: Outflow, stream: &PostStream, reach: Reach) {
             (Outgoing::Message(text), Reach::Answer) => session.own.push(Outgoing::Message(text)),
             (Outgoing::Notice(_), Reach::Answer) | (Outgoing::Pause, Reach::Answer | Reach::Stream) => {}
             (Outgoing::Pause, Reach::Resumable) => stream.channel.pause(),
-            (Outgoing::Answer(text), _) => {
-                stream.channel.push(Outgoing::Answer(text));
+            (answer @ (Outgoing::Answer(_) | Outgoing::Challenge(..)), _) => {
+                stream.channel.push(answer);
                 stream.answered();
             }
             (Outgoing::Cancelled, _) => stream.answered(),

@@ -14,9 +14,8 @@ use super::super::events::EventStream;
 use super::super::failures;
 use super::post::{Posts, ROOM};
 use super::stream::{self, Events};
-use crate::protocol::{Caller, Failure, Outcome, Reason, Rope};
-use crate::upstream::questions::Floor;
-use crate::upstream::sessions::{Connect, Distinction, Opening, Session, Speak};
+use crate::protocol::{Caller, Failure, Outcome, Reason};
+use crate::upstream::sessions::{Connect, Distinction, Opening, OverConnection, Session};
 use crate::upstream::stdio::connection::Connection;
 use crate::upstream::stdio::initialize;
 use crate::upstream::{Setup, outcome};
@@ -46,12 +45,24 @@ struct Unfinished(Option<Connection>);
 pub(in crate::upstream::http) enum Found {
     /// An event stream of HTTP+SSE, and where messages go.
     Stream(Box<EventStream>, Uri),
-    /// Something else, for this reason.
-    Nothing(Failure),
+    /// Something else.
+    Nothing(Nothing),
+}
+
+/// What there is where no event stream is.
+#[derive(Debug)]
+pub(in crate::upstream::http) struct Nothing {
+    /// What a call that was for it gets.
+    pub(in crate::upstream::http) failure: Failure,
+    /// Why that is no event stream.
+    pub(in crate::upstream::http) why: String,
 }
 
 /// How long a server may take to name the address for messages. Some send pings for ever and never do.
 const NAMED: Duration = Duration::from_secs(5);
+
+/// Bytes of an event up to the one that names the address. What comes later may be as long as any message.
+const LONGEST: usize = 64 << 10;
 
 /// Looks for an event stream of HTTP+SSE (2025-11-25, transports, backwards compatibility).
 pub(in crate::upstream::http) async fn look(
@@ -60,7 +71,10 @@ pub(in crate::upstream::http) async fn look(
     forwarded: &HeaderMap,
     limits: ReadLimits,
 ) -> Found {
-    let nothing = |why: &str| Found::Nothing(outcome::not_started(server, why));
+    let nothing = |why: &str| {
+        let failure = outcome::not_started(server, why);
+        Found::Nothing(Nothing { failure, why: why.to_owned() })
+    };
     let response = match endpoint.send(|| endpoint.get(forwarded)).await {
         Ok(response) => response,
         Err(error) => return nothing(&format!("{error}: {}", error.why())),
@@ -73,7 +87,7 @@ pub(in crate::upstream::http) async fn look(
         let how = format!("it answered with status {refusal} where its event stream belongs");
         return match failures::refused(server, refusal) {
             Outcome::Failed(failure) if matches!(failure.reason, Reason::Unauthorized | Reason::NotStarted) => {
-                Found::Nothing(failure)
+                Found::Nothing(Nothing { failure, why: how })
             }
             _ => nothing(&how),
         };
@@ -82,9 +96,12 @@ pub(in crate::upstream::http) async fn look(
     if media != Media::Events {
         return nothing(&format!("it answered with {media} where its event stream belongs"));
     }
-    let mut events = EventStream::new(response.into_body(), limits.message);
+    let mut events = EventStream::new(response.into_body(), LONGEST);
     match tokio::time::timeout(NAMED, stream::endpoint(&mut events, &endpoint.uri())).await {
-        Ok(Ok(uri)) => Found::Stream(Box::new(events), uri),
+        Ok(Ok(uri)) => {
+            events.set_limit(limits.message);
+            Found::Stream(Box::new(events), uri)
+        }
         Ok(Err(error)) => nothing(&error.to_string()),
         Err(_) => nothing(&format!("its event stream named no endpoint within {} ms", NAMED.as_millis())),
     }
@@ -102,7 +119,7 @@ impl SseConnect {
         let name = &self.setup.config.name;
         let (events, uri) = match look(name, &self.endpoint, &forwarded, limits).await {
             Found::Stream(events, uri) => (*events, uri),
-            Found::Nothing(failure) => {
+            Found::Nothing(Nothing { failure, .. }) => {
                 // What was found there once may be gone.
                 self.http.forget_sse();
                 return Err(failure);
@@ -148,11 +165,6 @@ impl Connect for SseConnect {
 }
 
 impl SseSession {
-    /// The connection.
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// The headers of its principal as a call has them now.
     pub(super) fn renew(&self, forwarded: &HeaderMap) {
         let mut newest = self.forwarded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,16 +212,8 @@ impl Session for SseSession {
     }
 }
 
-impl Speak for SseSession {
-    fn floor(&self) -> &Floor {
-        self.connection.floor()
-    }
-
-    async fn notify(&self, note: Rope) {
-        self.connection.notify(note).await;
-    }
-
-    async fn request(&self, method: &'static str, params: Rope) -> Outcome {
-        self.connection.request(method, params).await
+impl OverConnection for SseSession {
+    fn connection(&self) -> &Connection {
+        &self.connection
     }
 }

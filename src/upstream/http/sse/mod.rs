@@ -12,11 +12,11 @@ use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use crate::protocol::{Call, Caller, Outcome, ReplySender};
 use crate::upstream::beside::{self, Seen};
-use crate::upstream::sessions::{Sessions, Want};
+use crate::upstream::sessions::{OverConnection, Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
 use crate::upstream::{Setup, drive, log_level, outcome};
 
-pub(super) use self::connect::{Found, look};
+pub(super) use self::connect::{Found, Nothing, look};
 
 /// A client of one server over HTTP+SSE. Clones share the connections.
 #[derive(Clone, Debug)]

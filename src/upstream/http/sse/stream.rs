@@ -26,6 +26,8 @@ pub(super) struct Events {
 pub(super) enum NoEndpoint {
     /// It ended before it named the address.
     Ended,
+    /// An event is larger than this many bytes.
+    TooLarge(usize),
     /// The address is none.
     Unreadable,
     /// The address is on another origin, where this server's credentials must not go.
@@ -77,7 +79,8 @@ pub(super) async fn endpoint(stream: &mut EventStream, base: &Uri) -> Result<Uri
         match stream.next().await {
             Item::Event(data) if stream.name() == Some("endpoint") => return resolve(&data, base),
             Item::Event(_) | Item::Unfinished(_) => {}
-            Item::End(_) => return Err(NoEndpoint::Ended),
+            Item::End(End::TooLarge(limit)) => return Err(NoEndpoint::TooLarge(limit)),
+            Item::End(End::Closed | End::Broken(_)) => return Err(NoEndpoint::Ended),
         }
     }
 }
@@ -101,6 +104,12 @@ impl std::fmt::Display for NoEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Ended => f.write_str("its event stream ended without an endpoint"),
+            Self::TooLarge(limit) => {
+                write!(
+                    f,
+                    "its event stream begins with an event that is larger than {limit} bytes, and names no endpoint"
+                )
+            }
             Self::Unreadable => f.write_str("the endpoint that its event stream names is no address"),
             Self::OtherOrigin(origin) => {
                 write!(f, "the endpoint that its event stream names is at {origin}, which is another server")
