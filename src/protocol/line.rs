@@ -41,6 +41,8 @@ struct State {
     end: End,
     reader: Reader,
     cancelled: bool,
+    /// The reader did not just leave.
+    called_off: bool,
 }
 
 /// To `Sent` or `Lost`, once, and to `Taken`.
@@ -71,7 +73,13 @@ const LOG_LINE: usize = 1 << 20;
 
 /// The two ends of a reply.
 pub(super) fn line() -> (ReplySender, Events) {
-    let state = State { events: VecDeque::new(), end: End::Open, reader: Reader::Here(None), cancelled: false };
+    let state = State {
+        events: VecDeque::new(),
+        end: End::Open,
+        reader: Reader::Here(None),
+        cancelled: false,
+        called_off: false,
+    };
     let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
     (ReplySender(Arc::clone(&line)), Events(line))
 }
@@ -101,7 +109,9 @@ impl Events {
 
     /// Asks the server to stop.
     pub(super) fn cancel(&self) {
-        self.0.state().cancelled = true;
+        let mut state = self.0.state();
+        (state.cancelled, state.called_off) = (true, true);
+        drop(state);
         self.0.wish.notify_waiters();
     }
 
@@ -230,6 +240,11 @@ impl ReplySender {
     /// Whether the call is to be stopped.
     pub fn is_cancelled(&self) -> bool {
         self.0.state().cancelled
+    }
+
+    /// Whether the reader has cancelled the call, and did not just leave.
+    pub fn is_called_off(&self) -> bool {
+        self.0.state().called_off
     }
 
     /// What is behind [`ReplySender::cancelled`], to be watched apart from this sender.

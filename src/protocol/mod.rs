@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod call;
+mod canonical;
 pub mod error;
 pub mod failure;
 pub mod headers;
@@ -20,6 +21,7 @@ pub mod sse;
 
 pub use ask::{Abilities, Answer, Ask, Asking, Question, QuestionKind};
 pub use call::{Call, Caller, ClientSession, Credentials, Params, Principal, TaskSupport};
+pub use canonical::canonical;
 pub use error::RpcError;
 pub use failure::{Challenge, Failure, Reason, Retry};
 pub use json::{Json, JsonError};

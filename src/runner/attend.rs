@@ -13,7 +13,7 @@ use super::request_state::Subject;
 use super::responses::Responses;
 use super::run::{Permits, Run};
 use super::running::Running;
-use super::seat::{Held, Seat, Wish};
+use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::{Linger, Questions, Way};
 use crate::clock::Timestamp;
@@ -185,7 +185,8 @@ impl Attendance {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
-                (Wish::Promote, Seat::Held(held)) => Some(Box::pin(self.promote(held)).await),
+                (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held)).await,
+                (Wish::GoOn, seat) => Some(seat.without_caller()),
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
                     None
@@ -224,12 +225,14 @@ impl Attendance {
             event => event,
         };
         match (event, seat) {
-            (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
+            (Event::Done(outcome), Seat::Parked(parked)) => {
+                Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
+            }
             (Event::Done(outcome), seat) => {
                 self.end(seat, outcome).await;
                 None
             }
-            (Event::Ask(ask), seat) => Some(Box::pin(self.ask(seat, ask)).await),
+            (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,
             (
                 event @ (Event::Progress(_)
                 | Event::Log(_)
@@ -248,10 +251,15 @@ impl Attendance {
         }
     }
 
-    /// Makes a task of the call, with all questions that are open.
-    pub(super) async fn promote(&mut self, held: Held) -> Seat {
+    /// Makes a task of the call, with all questions that are open; `None` if the run is over.
+    pub(super) async fn promote(&mut self, held: Held) -> Option<Seat> {
         // The server must not have to wait for the store.
         self.running.send_to_background();
+        if let Standing::Recorded(_) = &held.standing {
+            let seat = self.hand_out(held).await;
+            self.take_back(&seat).await;
+            return Some(seat);
+        }
         let now = self.run.shared.store.clock().now();
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
@@ -267,14 +275,9 @@ impl Attendance {
                 seed.state = State::InputRequired { started, since: now, questions };
             }
         }
-        let seat = self.run.promote(held, seed).await;
-        if let (Seat::Task(owned), Some(desk)) = (&seat, &mut self.desk) {
-            // What the caller was asked while it was held goes on in the task; it may have answered in this moment.
-            for (number, answer) in desk.take_back() {
-                self.answered(Some(owned), number, answer).await;
-            }
-        }
-        seat
+        let seat = self.run.promote(held, seed).await?;
+        self.take_back(&seat).await;
+        Some(seat)
     }
 
     /// Ends the run because it cannot go on; the server is told to stop.
@@ -287,7 +290,9 @@ impl Attendance {
     async fn stop(&mut self, seat: Seat) {
         let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
         self.running.stop();
-        let Seat::Task(_) = &seat else { return };
+        if !seat.is_recorded() {
+            return;
+        }
         if asks {
             // Its questions are refused after this: what the tool makes of that is no result of its work.
             return seat.stopped().await;

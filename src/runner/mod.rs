@@ -4,6 +4,7 @@
 //! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end (`attend`).
 //! What the server asks is kept at a `desk` and goes, in the order of their eras, to the caller as it is, into the
 //! record of a task (`asking`, `answer`), or into results that the caller retries with answers (`rounds`).
+//! A call with a key has a record before it is sent; its repeats join it (`joining`).
 
 mod admission;
 mod answer;
@@ -14,6 +15,8 @@ mod bounds;
 mod clock;
 mod desk;
 mod form;
+mod held;
+mod joining;
 mod live;
 mod outcomes;
 mod parked;
@@ -48,6 +51,7 @@ pub use request_state::{is_ours as is_request_state, refused as strange_request_
 pub use responses::Responses;
 
 use admission::Admission;
+use joining::{Joining, Repeat};
 use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
 use request_state::{Claim, Subject};
@@ -66,6 +70,8 @@ struct Shared {
     admission: Admission,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
+    /// The keys of calls that run.
+    joining: Arc<Joining>,
     /// How calls ended whose callers may not have heard of it.
     outcomes: Outcomes,
     /// What runs that wait for input take.
@@ -172,8 +178,9 @@ impl Runner {
         let (live, draining) = (LiveRuns::default(), CancellationToken::new());
         let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
         // Runs that wait keep their slots: some must be left for calls that do not ask.
-        let (parked, shares, outcomes) = (Arc::default(), Shares::of_slots(bounds.running), Outcomes::default());
-        Self(Arc::new(Shared { store, jobs, live, admission, parked, outcomes, shares, draining }))
+        let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
+        let (joining, outcomes) = (Arc::default(), Outcomes::default());
+        Self(Arc::new(Shared { store, jobs, live, admission, parked, joining, outcomes, shares, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -184,6 +191,15 @@ impl Runner {
     {
         if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
             return Reply::ready(Outcome::Failed(stopping()));
+        }
+        match Repeat::of(&self.0.store, &plan, &call) {
+            Ok(None) => {}
+            Ok(Some(repeat)) => {
+                let shared = Arc::clone(&self.0);
+                let enter = |sender| joining::enter(shared, plan, repeat, inner, call, sender);
+                return Reply::driven(&self.0.jobs, "run a call with a key", enter);
+            }
+            Err(error) => return Reply::ready(Outcome::Error(error)),
         }
         let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone());
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))

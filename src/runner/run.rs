@@ -9,12 +9,13 @@ use tower_service::Service;
 
 use super::admission::{Admitted, Entry, Fare, Ticket};
 use super::attend::Attendance;
+use super::joining::NotMade;
 use super::live::Phase;
 use super::promote::Seed;
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
-use super::seat::{Held, Owned, Seat, Wish};
+use super::seat::{Held, Owned, Seat, Standing, Wish};
 use super::{Plan, Promotion, Questions, Shared, stopping};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::task::State;
@@ -47,16 +48,24 @@ impl Run {
             Promotion::Never | Promotion::AtOnce => None,
             Promotion::After(after) => Some(call.arrived + after),
         };
+        self.drive_held(inner, call, Held::alone(sender, promote_at)).await;
+    }
+
+    /// Drives the call of a caller who is held.
+    pub(super) async fn drive_held<S>(self, inner: S, call: Call, held: Held)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S::Future: Send,
+    {
         let Admitted { entry, mut fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
             Ok(admitted) => admitted,
             Err(failure) => {
                 tracing::debug!(tool = self.plan.what.name(), reason = %failure.reason, "a call was refused");
-                return sender.done(Outcome::Failed(failure));
+                return held.done(Outcome::Failed(failure));
             }
         };
-        let seat = Seat::Held(Held::alone(sender, promote_at));
         let until = call.arrived + self.plan.policy.queue_timeout;
-        let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
+        let Some((seat, permits)) = self.wait(Seat::Held(held), entry, until).await else { return };
         let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
         let asked = self.plan.way.may_be_retried();
         // A call that its questions make a task is answered with them if the store cannot take it.
@@ -98,8 +107,9 @@ impl Run {
                 permits = &mut ticket => return Some((seat, permits)),
                 wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await
+                        self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await?
                     }
+                    (Wish::GoOn, seat) => seat.without_caller(),
                     (Wish::Promote | Wish::Stop, seat) => {
                         seat.stopped().await;
                         return None;
@@ -117,10 +127,11 @@ impl Run {
     async fn make_at_once(&self, held: Held, seed: Seed) -> Option<Seat> {
         match self.make_task(held, seed).await {
             Ok(task) => Some(Seat::Task(task)),
-            Err((held, error)) => {
+            Err(NotMade::NotNow(held, error)) => {
                 held.done(Outcome::Failed(error.to_failure()));
                 None
             }
+            Err(NotMade::Joined) => None,
         }
     }
 
@@ -143,7 +154,13 @@ impl Run {
                 let state = State::Running { started: self.shared.store.clock().now() };
                 Box::pin(self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None }))).await
             }
-            (Seat::Held(held), Promotion::Never | Promotion::After(_)) => Some(Seat::Held(held)),
+            (Seat::Held(mut held), Promotion::Never | Promotion::After(_)) => match held.standing {
+                Standing::Reserved(reservation) => {
+                    held.standing = Standing::Plain;
+                    Box::pin(self.record_intent(held, reservation)).await
+                }
+                Standing::Plain | Standing::Recorded(_) => Some(Seat::Held(held)),
+            },
             (Seat::Task(task), _) => Box::pin(self.record_start(task)).await,
             // Nothing was sent yet, so nothing was asked.
             (Seat::Parked(_), _) => None,

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
+use super::keys::{Claim, Claimed, Keyed};
 use super::op::{Answer, Op, Outcome, Purged};
 use super::shared::{Hot, Shared};
 use super::space::Room;
 use super::{ChangeError, CommitError, Committed, StoreFailed};
 use crate::clock::Timestamp;
-use crate::task::{Change, Refusal, Task, TaskId};
+use crate::task::{Change, KeyDigest, Refusal, Task, TaskId};
 
 /// Counts that are kept in `meta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(super) struct Batch<'a> {
     counts: Counts,
     /// Tasks as they will be.
     next: HashMap<TaskId, Arc<Task>>,
+    /// Keys that are claimed here.
+    keyed: HashMap<KeyDigest, Keyed>,
     /// Tasks that are made here.
     created: Vec<TaskId>,
     purged: Vec<TaskId>,
@@ -47,11 +50,19 @@ pub(super) struct FailedBatch {
 /// An answer that is given when the batch is durable.
 enum Pending {
     Create(Answer<Committed<Task>, CommitError>, Arc<Task>),
+    Claim(Answer<Claimed, CommitError>, Possession),
     /// With what keeps the outcome's file from the sweep until then.
     Change(Answer<Committed<Task>, ChangeError>, Decided, Outcome),
     Extend(Answer<u64, CommitError>, u64),
     Shelve(Answer<(), CommitError>),
     Purge(Answer<Purged, CommitError>, Purged),
+}
+
+/// Who has a key.
+enum Possession {
+    New(Arc<Task>),
+    Earlier(Arc<Task>),
+    Differs,
 }
 
 /// The task as it will be, or as it is and why it stays so.
@@ -69,6 +80,7 @@ impl<'a> Batch<'a> {
             writes: Writes::default(),
             counts: Counts { commits: counts.commits + 1, ..counts },
             next: HashMap::new(),
+            keyed: HashMap::new(),
             created: Vec::new(),
             purged: Vec::new(),
             answers: Vec::new(),
@@ -86,6 +98,10 @@ impl<'a> Batch<'a> {
         match op {
             Op::Create { task, record, answer } => match self.create(task, &record) {
                 Ok(task) => self.answers.push(Pending::Create(answer, task)),
+                Err(error) => drop(answer.send(Err(error))),
+            },
+            Op::Claim { task, record, key, claim, answer } => match self.claim(task, &record, key, claim) {
+                Ok(possession) => self.answers.push(Pending::Claim(answer, possession)),
                 Err(error) => drop(answer.send(Err(error))),
             },
             Op::Change { id, change, outcome, answer } => match self.change(&id, change, &outcome) {
@@ -134,6 +150,29 @@ impl<'a> Batch<'a> {
         Ok(self.will_be(task))
     }
 
+    fn claim(&mut self, task: Task, record: &[u8], key: KeyDigest, claim: Claim) -> Result<Possession, CommitError> {
+        if let Some(keyed) = self.holder(&key)?
+            && let Some(earlier) = self.current(&keyed.id)?
+            && claim.joins(&earlier, self.now)
+        {
+            let is_same = keyed.arguments == claim.arguments;
+            return Ok(if is_same { Possession::Earlier(earlier) } else { Possession::Differs });
+        }
+        let keyed = Keyed { id: task.id, arguments: claim.arguments };
+        let task = self.create(task, record)?;
+        self.writes.put_key(&key, &keyed)?;
+        self.keyed.insert(key, keyed);
+        Ok(Possession::New(task))
+    }
+
+    /// Who has a key after what was decided in this batch so far.
+    fn holder(&self, key: &KeyDigest) -> Result<Option<Keyed>, CommitError> {
+        match self.keyed.get(key) {
+            Some(keyed) => Ok(Some(*keyed)),
+            None => self.engine.keyed(key).map_err(CommitError::failed),
+        }
+    }
+
     fn change(&mut self, id: &TaskId, change: Change, outcome: &Outcome) -> Result<Decided, ChangeError> {
         let current = self.current(id)?.ok_or(ChangeError::Unknown)?;
         let task = match current.apply(change, self.now) {
@@ -173,6 +212,11 @@ impl<'a> Batch<'a> {
             // A key that is no longer the task's own says nothing about it.
             if task.expires().is_some_and(|expires| expires <= self.now) {
                 self.writes.remove_task(&key.id);
+                if let Some(of_call) = task.key
+                    && self.holder(&of_call)?.is_some_and(|keyed| keyed.id == key.id)
+                {
+                    self.writes.remove_key(&of_call);
+                }
                 self.counts.tasks = self.counts.tasks.saturating_sub(1);
                 self.purged.push(key.id);
                 purged.tasks += 1;
@@ -272,6 +316,11 @@ impl Pending {
         // Whoever asked may have gone.
         match self {
             Self::Create(answer, task) => drop(answer.send(Ok(Committed::new(task)))),
+            Self::Claim(answer, possession) => drop(answer.send(Ok(match possession {
+                Possession::New(task) => Claimed::Made(Committed::new(task)),
+                Possession::Earlier(task) => Claimed::Earlier(Committed::new(task)),
+                Possession::Differs => Claimed::Differs,
+            }))),
             Self::Change(answer, decided, outcome) => {
                 let decided = decided.map(Committed::new);
                 let refused = |(refusal, task)| ChangeError::Refused(refusal, Committed::new(task));
@@ -288,6 +337,7 @@ impl Pending {
     fn fail(self, error: &CommitError) {
         match self {
             Self::Create(answer, _) => drop(answer.send(Err(error.clone()))),
+            Self::Claim(answer, _) => drop(answer.send(Err(error.clone()))),
             Self::Change(answer, ..) => drop(answer.send(Err(error.clone().into()))),
             Self::Extend(answer, _) => drop(answer.send(Err(error.clone()))),
             Self::Shelve(answer) => drop(answer.send(Err(error.clone()))),

@@ -179,7 +179,12 @@ impl Committer {
         let mut counts = engine.meta(COUNTS)?.map(Counts::read).ok_or(EngineError::Key)?;
         let mut writes = Writes::default();
         for id in &self.doubtful {
-            if engine.task(id)?.is_some() {
+            if let Some(task) = engine.task(id)? {
+                if let Some(key) = task.key
+                    && engine.keyed(&key)?.is_some_and(|keyed| keyed.id == *id)
+                {
+                    writes.remove_key(&key);
+                }
                 engine.remove_questions(id, &mut writes)?;
                 writes.remove_task(id);
                 counts.tasks = counts.tasks.saturating_sub(1);

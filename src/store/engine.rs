@@ -8,6 +8,7 @@
 //! | `questions` | id, number of the question, number of the piece | a piece of its parameters |
 //! | `shelf` | a letter, a name | a small value that belongs to no task |
 //! | `active` | id | nothing: the task has not ended |
+//! | `by_key` | digest of a call's key | digest of its arguments, id |
 //! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
 
 use std::fmt;
@@ -20,11 +21,12 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 use sled::{Batch, Db, Transactional, Tree};
 
 use super::codec::{self, BadRecord, MAX_RECORD};
+use super::keys::Keyed;
 use super::questions;
 use super::quiet::quietly;
 use super::shelf::Shelf;
 use crate::clock::Timestamp;
-use crate::task::{State, Task, TaskId};
+use crate::task::{KeyDigest, State, Task, TaskId};
 
 /// An open database.
 pub(super) struct Engine {
@@ -35,6 +37,7 @@ pub(super) struct Engine {
     questions: Tree,
     active: Tree,
     shelf: Tree,
+    by_key: Tree,
     by_expiry: Tree,
 }
 
@@ -47,6 +50,7 @@ pub(super) struct Writes {
     questions: Batch,
     active: Batch,
     shelf: Batch,
+    by_key: Batch,
     by_expiry: Batch,
     bytes: usize,
 }
@@ -104,6 +108,7 @@ impl Engine {
             questions: db.open_tree("questions")?,
             active: db.open_tree("active")?,
             shelf: db.open_tree("shelf")?,
+            by_key: db.open_tree("by_key")?,
             by_expiry: db.open_tree("by_expiry")?,
             db,
         })
@@ -112,16 +117,25 @@ impl Engine {
     /// Applies `writes`, all or none, and returns when they are durable.
     pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
         caught(|| {
-            let trees =
-                (&self.meta, &self.tasks, &self.results, &self.questions, &self.active, &self.shelf, &self.by_expiry);
+            let trees = (
+                &self.meta,
+                &self.tasks,
+                &self.results,
+                &self.questions,
+                &self.active,
+                &self.shelf,
+                &self.by_key,
+                &self.by_expiry,
+            );
             trees
-                .transaction(|(meta, tasks, results, questions, active, shelf, by_expiry)| {
+                .transaction(|(meta, tasks, results, questions, active, shelf, by_key, by_expiry)| {
                     meta.apply_batch(&writes.meta)?;
                     tasks.apply_batch(&writes.tasks)?;
                     results.apply_batch(&writes.results)?;
                     questions.apply_batch(&writes.questions)?;
                     active.apply_batch(&writes.active)?;
                     shelf.apply_batch(&writes.shelf)?;
+                    by_key.apply_batch(&writes.by_key)?;
                     by_expiry.apply_batch(&writes.by_expiry)?;
                     Ok::<(), ConflictableTransactionError<BadRecord>>(())
                 })
@@ -168,6 +182,20 @@ impl Engine {
             }
             Ok(found)
         })
+    }
+
+    /// Who has a key, durable or not.
+    pub(super) fn keyed(&self, key: &KeyDigest) -> Result<Option<Keyed>, EngineError> {
+        match caught(|| Ok(self.by_key.get(key.as_bytes())?))? {
+            None => Ok(None),
+            Some(value) => Keyed::read(&value).map(Some).ok_or(EngineError::Key),
+        }
+    }
+
+    /// How many keys there are.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        self.by_key.len()
     }
 
     /// A value of `meta`.
@@ -278,6 +306,20 @@ impl Writes {
             None => self.shelf.remove(key),
         }
         Ok(())
+    }
+
+    /// Gives a key to a task.
+    pub(super) fn put_key(&mut self, key: &KeyDigest, keyed: &Keyed) -> Result<(), Oversized> {
+        let value = keyed.bytes();
+        let value = self.checked(&value)?;
+        self.by_key.insert(key.as_bytes().as_slice(), value);
+        Ok(())
+    }
+
+    /// Frees a key.
+    pub(super) fn remove_key(&mut self, key: &KeyDigest) {
+        self.bytes += 1;
+        self.by_key.remove(key.as_bytes().as_slice());
     }
 
     /// Puts a small outcome.

@@ -21,6 +21,7 @@ mod durability;
 mod engine;
 mod error;
 mod files;
+mod keys;
 mod large;
 mod op;
 mod open;
@@ -41,6 +42,7 @@ pub use committed::Committed;
 pub use directory::{Holder, holder, remove_unused};
 pub use durability::count_durable_flush;
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
+pub use keys::{Claim, Claimed};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
 pub use outcome::Ending;
 pub use shelf::Shelf;
@@ -123,11 +125,16 @@ impl Store {
     pub async fn create(&self, task: Task) -> Result<Committed<Task>, CommitError> {
         let record = codec::encode(&task);
         let (answer, answered) = oneshot::channel();
-        self.inner.ops.try_send(Op::Create { task, record, answer }).map_err(|error| match error {
+        self.offer(Op::Create { task, record, answer })?;
+        answered.await.unwrap_or_else(|_| Err(sweep::lost_answer()))
+    }
+
+    /// Asks the committer for something, unless too many writes wait.
+    fn offer(&self, op: Op) -> Result<(), CommitError> {
+        self.inner.ops.try_send(op).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => CommitError::Busy,
             mpsc::error::TrySendError::Closed(_) => CommitError::Closed,
-        })?;
-        answered.await.unwrap_or_else(|_| Err(sweep::lost_answer()))
+        })
     }
 
     /// `Queued -> Running`. Waits while too many writes wait. If the returned future is dropped, the change may

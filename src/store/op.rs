@@ -4,10 +4,11 @@ use tokio::sync::oneshot;
 
 use super::engine::ExpiryKey;
 use super::files::{FileName, InFlight};
+use super::keys::{Claim, Claimed};
 use super::shelf::Shelf;
 use super::{ChangeError, CommitError, Committed};
 use crate::protocol::Json;
-use crate::task::{Change, Task, TaskId};
+use crate::task::{Change, KeyDigest, Task, TaskId};
 
 /// One operation. Each is answered after it is durable, or when it is refused.
 pub(super) enum Op {
@@ -15,6 +16,14 @@ pub(super) enum Op {
         task: Task,
         record: Vec<u8>,
         answer: Answer<Committed<Task>, CommitError>,
+    },
+    /// Makes a task under a key, unless another has that.
+    Claim {
+        task: Task,
+        record: Vec<u8>,
+        key: KeyDigest,
+        claim: Claim,
+        answer: Answer<Claimed, CommitError>,
     },
     Change {
         id: TaskId,
@@ -71,6 +80,7 @@ impl Op {
         // Whoever asked may have gone.
         match self {
             Self::Create { answer, .. } => drop(answer.send(Err(error))),
+            Self::Claim { answer, .. } => drop(answer.send(Err(error))),
             Self::Change { answer, .. } => drop(answer.send(Err(error.into()))),
             Self::Extend { answer, .. } => drop(answer.send(Err(error))),
             Self::Shelve { answer, .. } => drop(answer.send(Err(error))),

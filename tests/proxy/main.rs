@@ -14,6 +14,7 @@ mod flat;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod http_server;
 mod ids;
+mod keys;
 mod kill;
 mod large;
 mod leaving;

@@ -5,6 +5,7 @@ mod calls;
 mod ends;
 mod fallbacks;
 mod host;
+mod keys;
 mod legacy;
 mod lines;
 mod stores;

@@ -6,6 +6,7 @@ mod durable_sync;
 
 mod contract;
 mod crash;
+mod keys;
 mod kill;
 mod opening;
 mod outcomes;

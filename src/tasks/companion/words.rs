@@ -61,7 +61,7 @@ impl WriteHandle for Words {
             ),
         };
         // Writing into a string cannot fail.
-        if let Some(how_far) = view::status_message(task, Some(handed.phase), handed.now) {
+        if let Some(how_far) = view::status_message(task, handed.phase, handed.now) {
             let _ = write!(text, " ({how_far})");
         }
         text.push('.');
