@@ -41,10 +41,10 @@ enum Whose {
 }
 
 /// The `CreateTaskResult` of a task.
-pub fn created(task: &Committed<Task>, live: &Live, now: Timestamp) -> Rope {
+pub fn created(task: &Committed<Task>, live: Option<&Live>, now: Timestamp) -> Rope {
     let mut writer = ObjectWriter::new();
     writer.string("resultType", "task");
-    write(&mut writer, &Seen::of(task, Some(live), now), Whose::Own);
+    write(&mut writer, &Seen::of(task, live, now), Whose::Own);
     writer.finish()
 }
 

@@ -112,6 +112,8 @@
 //! ```
 
 mod advert;
+mod companion;
+mod fallback;
 mod forwards;
 mod handle;
 mod http;

@@ -3,6 +3,7 @@
 
 mod calls;
 mod ends;
+mod fallbacks;
 mod host;
 mod keys;
 mod legacy;

@@ -14,7 +14,6 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::in_flight::Flight;
 use super::session::Core;
 use crate::front::running::{self, Running};
-use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
     Ask, Challenge, Event, Json, Method, Notification, Outcome, RequestId, Rope, RpcError, message, reshape,
@@ -258,10 +257,10 @@ fn answer(request: &Request, outcome: Outcome) -> Rope {
         Outcome::Shaped(result) => Ok(result),
         Outcome::Error(error) => return message::error(Some(id), &error),
         Outcome::Failed(failure) => return message::error(Some(id), &RpcError::from(&failure)),
-        // Its `Delivery` is dropped, so the task ends: a legacy client cannot ask after it.
-        Outcome::Task(_) => {
-            let error = RpcError::new(code::INTERNAL, "Internal error: a task was made for a client without tasks");
-            return message::error(Some(id), &error);
+        // In a form that this client can take. A call of a legacy client goes on whether it reads the answer or not.
+        Outcome::Task(task) => {
+            task.delivery.delivered();
+            Ok(task.created)
         }
     };
     match result {

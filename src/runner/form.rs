@@ -1,0 +1,86 @@
+//! What a handle looks like to a client: `CreateTaskResult` for those that declare the extension, for others whatever
+//! the layer above writes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::live::Live;
+use super::{Runner, Shared, view};
+use crate::clock::Timestamp;
+use crate::protocol::Rope;
+use crate::store::Committed;
+use crate::task::Task;
+
+/// What a handle looks like to one client.
+#[derive(Clone, Debug, Default)]
+pub enum Form {
+    /// `CreateTaskResult` (SEP-2663).
+    #[default]
+    Task,
+    /// As somebody else writes it.
+    Other(Arc<dyn WriteHandle>),
+}
+
+/// Writes handles for clients that cannot take a `CreateTaskResult`. A handle is made from a committed task and
+/// nothing else.
+pub trait WriteHandle: fmt::Debug + Send + Sync {
+    /// The result of the call that became this task, in the shape of the client's era.
+    fn write(&self, handed: &Handed<'_>) -> Rope;
+}
+
+/// A task whose handle is given out.
+#[derive(Clone, Copy, Debug)]
+pub struct Handed<'a> {
+    /// The record.
+    pub task: &'a Committed<Task>,
+    /// Its run; `None` if none goes on here.
+    pub live: Option<&'a Live>,
+    /// Why the handle is given out.
+    pub occasion: Occasion,
+    /// How long the tool usually takes, if that is known.
+    pub usual: Option<Duration>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Why a handle is given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// The call has just become a task.
+    Made,
+    /// The call is the repeat of one that is a task already, and joins it.
+    Joined,
+}
+
+impl Runner {
+    /// How long the tool of `task` usually takes, if that is known.
+    pub fn usual(&self, task: &Task) -> Option<Duration> {
+        self.0.usual(task)
+    }
+}
+
+impl Shared {
+    /// The result of the call that became `task`.
+    pub(super) fn handle(&self, form: &Form, task: &Committed<Task>, live: Option<&Live>, occasion: Occasion) -> Rope {
+        let (usual, now) = (self.usual(task), self.store.clock().now());
+        form.write(&Handed { task, live, occasion, usual, now })
+    }
+
+    fn usual(&self, task: &Task) -> Option<Duration> {
+        self.history.expected(&task.server, &task.tool).map(|expected| expected.p50)
+    }
+}
+
+impl Form {
+    /// The result of the call that became this task.
+    fn write(&self, handed: &Handed<'_>) -> Rope {
+        match self {
+            Self::Task => match handed.occasion {
+                Occasion::Made => view::created(handed.task, handed.live, handed.now),
+                Occasion::Joined => view::joined(handed.task, handed.live, handed.now),
+            },
+            Self::Other(writer) => writer.write(handed),
+        }
+    }
+}
