@@ -117,6 +117,7 @@ mod fallback;
 mod handle;
 mod http;
 mod layer;
+mod legacy;
 mod listen;
 mod refused;
 mod service;
