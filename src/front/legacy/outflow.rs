@@ -251,7 +251,7 @@ impl Drop for Outflow {
 }
 
 /// The answer: what servers say goes out as they said it. The session of a server of 2026-07-28 speaks like a legacy one.
-fn answer(request: &Request, outcome: Outcome, tasks: TaskSupport) -> Rope {
+pub(super) fn answer(request: &Request, outcome: Outcome, tasks: TaskSupport) -> Rope {
     let id = &request.id;
     let result = match outcome {
         // It says of tools whether they may be tasks here, and nothing of those of the server.
