@@ -253,8 +253,15 @@ async fn leaving_a_wait_stops_nothing_else() {
     let waiting = proxy.send(of_task("tasks/result", &id)).await.in_background();
     waiting.cancel();
     drop(waiting);
-    let mut other = proxy.send(of_task("tasks/result", &id)).await.in_background();
+    let left = async {
+        while proxy.runs.running() > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, left).await.expect("the wait goes on");
     assert!(!sender.is_cancelled());
+    assert_eq!(proxy.value(of_task("tasks/get", &id)).await["status"], "working");
+    let mut other = proxy.send(of_task("tasks/result", &id)).await.in_background();
     sender.done(result(r#"{"content":[]}"#));
     assert!(matches!(done(&mut other).await, Outcome::Shaped(_)));
 }
