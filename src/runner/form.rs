@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::live::Live;
-use super::{Runner, Shared, view};
+use super::{Shared, view};
 use crate::clock::Timestamp;
 use crate::protocol::Rope;
 use crate::store::Committed;
@@ -27,6 +27,16 @@ pub enum Form {
 pub trait WriteHandle: fmt::Debug + Send + Sync {
     /// The result of the call that became this task, in the shape of the client's era.
     fn write(&self, handed: &Handed<'_>) -> Rope;
+
+    /// How long the client wants the task to be kept, counted from its creation; `None` if it does not say.
+    fn ttl(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether the repeat of a call that has ended is answered by a handle too. Words say that there is no result yet.
+    fn is_for_ended(&self) -> bool {
+        false
+    }
 }
 
 /// A task whose handle is given out.
@@ -38,8 +48,6 @@ pub struct Handed<'a> {
     pub live: Option<&'a Live>,
     /// Why the handle is given out.
     pub occasion: Occasion,
-    /// How long the tool usually takes, if that is known.
-    pub usual: Option<Duration>,
     /// The time.
     pub now: Timestamp,
 }
@@ -53,22 +61,10 @@ pub enum Occasion {
     Joined,
 }
 
-impl Runner {
-    /// How long the tool of `task` usually takes, if that is known.
-    pub fn usual(&self, task: &Task) -> Option<Duration> {
-        self.0.usual(task)
-    }
-}
-
 impl Shared {
     /// The result of the call that became `task`.
     pub(super) fn handle(&self, form: &Form, task: &Committed<Task>, live: Option<&Live>, occasion: Occasion) -> Rope {
-        let (usual, now) = (self.usual(task), self.store.clock().now());
-        form.write(&Handed { task, live, occasion, usual, now })
-    }
-
-    fn usual(&self, task: &Task) -> Option<Duration> {
-        self.history.expected(&task.server, &task.tool).map(|expected| expected.p50)
+        form.write(&Handed { task, live, occasion, now: self.store.clock().now() })
     }
 }
 
@@ -81,6 +77,14 @@ impl Form {
                 Occasion::Joined => view::joined(handed.task, handed.live, handed.now),
             },
             Self::Other(writer) => writer.write(handed),
+        }
+    }
+
+    /// How long the client wants the task to be kept.
+    pub(super) fn ttl(&self) -> Option<Duration> {
+        match self {
+            Self::Task => None,
+            Self::Other(writer) => writer.ttl(),
         }
     }
 }

@@ -58,9 +58,11 @@ impl Run {
 
     pub(super) fn record(&self, state: State, asked: Asked, now: Timestamp, repeat: Option<Repeat>) -> Task {
         let (plan, owner) = (&self.plan, self.shared.store.owner(&self.principal));
-        let expiry = match plan.policy.keep {
-            None => Expiry::Never,
-            Some(keep) => {
+        let expiry = match (plan.policy.keep, plan.way.form.ttl()) {
+            // What has a key is kept for as long as that counts.
+            (keep, Some(ttl)) if repeat.is_none() => Expiry::asked(ttl, keep),
+            (None, _) => Expiry::Never,
+            (Some(keep), _) => {
                 let keep = repeat.map_or(keep, |repeat| repeat.keep(keep));
                 let queue = if matches!(state, State::Queued) { plan.policy.queue_timeout } else { Duration::ZERO };
                 Expiry::covering(queue, plan.policy.timeout, keep)
