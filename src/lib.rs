@@ -13,6 +13,7 @@
 //! | 0 | [`telemetry`] | logs |
 //! | 1 | [`protocol`] | JSON-RPC, methods, capabilities, headers, SSE: the wire, no I/O |
 //! | 1 | [`config`] | the configuration, typed twice: as written, as run |
+//! | 2 | [`history`] | how long tools take, learned from their runs |
 //! | 2 | [`task`] | id, owner, state, record, expiry: the domain |
 //! | 3 | [`store`] | durable tasks in sled |
 //! | 3 | [`policy`] | what the config says of one tool |
@@ -21,14 +22,17 @@
 //! | 5 | [`upstream`] | stdio and HTTP clients of the servers behind |
 //! | 5 | [`lists`] | lists from the last good answer while a server is busy or down |
 //! | 6 | [`front`] | the HTTP server for the clients in front |
+//! | 6 | [`admin`] | the operators' side: health, metrics, an API and a page |
 //! | 7 | [`app`] | composition root |
 //! | 8 | [`cli`] | operator commands |
 
+pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod front;
+pub mod history;
 pub mod jobs;
 pub mod lists;
 pub mod policy;

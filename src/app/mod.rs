@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 use self::stack::{LAST_WORDS, Stack};
+use crate::admin::Admin;
 use crate::config::Config;
 use crate::front::{Front, Mount, ResourceMetadata};
 use crate::jobs::Jobs;
@@ -28,6 +29,13 @@ pub use self::stdio::{Host, run_stdio};
 pub enum AppError {
     /// The listener cannot be had.
     Bind {
+        /// The address in the config.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The listener for operators cannot be had.
+    BindAdmin {
         /// The address in the config.
         address: SocketAddr,
         /// What the system says.
@@ -49,6 +57,7 @@ pub async fn run(
     let bind_error = |source| AppError::Bind { address: config.listen.http, source };
     let listener = TcpListener::bind(config.listen.http).await.map_err(bind_error)?;
     let address = listener.local_addr().map_err(bind_error)?;
+    let admin = bind_admin(&config).await?;
 
     // The front polls each call, or lets go of it, and so does a run with its call to the server.
     let [fronts, connections, runs, upstreams] = std::array::from_fn(|_| Jobs::new().driven_by_waiters());
@@ -68,6 +77,13 @@ pub async fn run(
     }
     let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts)
         .with_resources(resources);
+
+    let operators = Jobs::new();
+    if let (Some((listener, local)), Some(config)) = (admin, &config.admin) {
+        tracing::info!(address = %local, "operators are served");
+        let admin = Admin::new(stack.runner().clone(), config, local);
+        operators.spawn("operators", admin.serve(listener, operators.clone()));
+    }
 
     let grace = config.shutdown.grace;
     // While runs go on, clients can ask after their tasks; a caller who is held must be told before its connection is
@@ -102,15 +118,26 @@ pub async fn run(
         server.close().await;
     }
     upstreams.stop();
+    operators.stop();
+    operators.idle().await;
     stack.close().await;
     served.map_err(AppError::Serve)
+}
+
+/// The listener for operators, if there is to be one.
+async fn bind_admin(config: &Config) -> Result<Option<(TcpListener, SocketAddr)>, AppError> {
+    let Some(admin) = &config.admin else { return Ok(None) };
+    let error = |source| AppError::BindAdmin { address: admin.http, source };
+    let listener = TcpListener::bind(admin.http).await.map_err(error)?;
+    let local = listener.local_addr().map_err(error)?;
+    Ok(Some((listener, local)))
 }
 
 impl AppError {
     /// The exit code of the process: 69 for the listener, 70 to 79 for the store (see [`OpenError`]).
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Bind { .. } | Self::Serve(_) => 69,
+            Self::Bind { .. } | Self::BindAdmin { .. } | Self::Serve(_) => 69,
             Self::Store(error) => error.exit_code(),
         }
     }
@@ -122,6 +149,9 @@ impl fmt::Display for AppError {
             Self::Bind { address, source } => {
                 write!(f, "cannot listen on {address}: {source}")
             }
+            Self::BindAdmin { address, source } => {
+                write!(f, "cannot listen on {address}: {source}; stop what listens there or choose another admin.http")
+            }
             Self::Store(error) => error.fmt(f),
             Self::Serve(source) => write!(f, "the listener broke: {source}"),
         }
@@ -131,7 +161,7 @@ impl fmt::Display for AppError {
 impl std::error::Error for AppError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Bind { source, .. } | Self::Serve(source) => Some(source),
+            Self::Bind { source, .. } | Self::BindAdmin { source, .. } | Self::Serve(source) => Some(source),
             Self::Store(error) => Some(error),
         }
     }

@@ -69,6 +69,11 @@ impl Stack {
         ListsLayer::for_server(server, &self.lists).layer(tasks)
     }
 
+    /// What runs on the store.
+    pub(super) fn runner(&self) -> &Runner {
+        &self.runner
+    }
+
     /// Starts nothing more, and ends what runs: by itself until `patience` resolves, then recorded as lost.
     pub(super) async fn drain(&self, patience: impl Future<Output = ()>) {
         self.runner.drain();
@@ -93,6 +98,7 @@ impl Stack {
 
     /// Gives the store back. To be called when the servers are closed.
     pub(super) async fn close(&self) {
+        self.runner.save_history().await;
         self.store.close().await;
         self.stores.stop();
     }

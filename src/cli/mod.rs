@@ -1,9 +1,13 @@
-//! Operator commands: `serve`, `stdio`, `check`, `call`, `task` and `demo-server`.
+//! Operator commands: `serve`, `stdio`, `check`, `call`, `task`, `admin`, `advise` and `demo-server`.
 
+mod admin;
+mod advice;
+mod advise;
 mod call;
 mod client;
 mod demo;
 mod look;
+mod operator;
 mod serve;
 mod signals;
 mod sources;
@@ -57,6 +61,10 @@ enum Command {
     Call(call::Call),
     /// List, read, answer, cancel or forget tasks whose handles `call` has kept
     Task(task::Task),
+    /// List, show or cancel any task of a running proxy, for operators
+    Admin(admin::Admin),
+    /// Propose mode, after and timeout for each tool, from how long it really took
+    Advise(advise::Advise),
     /// A small synchronous MCP server on stdin and stdout, to try Raincheck with
     DemoServer,
 }
@@ -81,6 +89,8 @@ fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Check(check) => check.run(),
         Command::Call(call) => alone(call.run()),
         Command::Task(task) => alone(task.run()),
+        Command::Admin(admin) => alone(admin.run()),
+        Command::Advise(advise) => alone(advise.run()),
         Command::DemoServer => alone(demo::run()),
     }
 }

@@ -1,10 +1,11 @@
 //! The configuration, typed twice: as written (TOML, every key optional) and as run (complete, checked).
 //!
 //! A flag comes before a variable (`RAINCHECK_` + table + `_` + key, in capitals: `RAINCHECK_LISTEN_HTTP`), a
-//! variable before the file, the file before the default. Variables reach the plain settings of `[listen]`,
+//! variable before the file, the file before the default. Variables reach the plain settings of `[listen]`, `[admin]`,
 //! `[store]`, `[owner]`, `[limits]`, `[log]`, `[shutdown]` and `[defaults]`; lists are separated by commas there.
 //! Relative paths count from the directory that the process runs in.
 
+mod admin;
 mod companions;
 mod environment;
 mod fault;
@@ -43,7 +44,7 @@ pub use run::*;
 const LARGEST: u64 = 4 << 20;
 
 /// The tables whose plain settings variables may override.
-const OVERRIDABLE: &[&str] = &["listen", "store", "owner", "limits", "log", "shutdown", "defaults"];
+const OVERRIDABLE: &[&str] = &["listen", "admin", "store", "owner", "limits", "log", "shutdown", "defaults"];
 
 /// Reads and checks a file.
 pub fn load(path: &Path, environment: &Environment) -> Result<Config, ConfigFaults> {
@@ -109,6 +110,10 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     let (listen, door) = sections::listen(reader, &mut section);
     section.finish(reader, &[]);
 
+    let mut section = part(reader, "admin");
+    let admin = admin::read(reader, &mut section, &listen);
+    section.finish(reader, &[]);
+
     let mut section = part(reader, "store");
     let (store, store_origin) = sections::store(reader, &mut section, door);
     section.finish(reader, &[]);
@@ -142,7 +147,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     let mut servers = server::read(reader, &mut root, written, exposure);
     let written = root.tables(reader, "tool");
     let tools = tool::rules(reader, written, &defaults, &servers);
-    root.finish(reader, &["admin", "metrics", "trace"]);
+    root.finish(reader, &["metrics", "trace"]);
     reader.unknown_variables(OVERRIDABLE);
 
     for server in &mut servers {
@@ -153,6 +158,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     let config = Config {
         door,
         listen,
+        admin,
         store,
         store_origin,
         owner,

@@ -93,7 +93,7 @@ fn read_tokens<'a>(reader: &mut Reader<'a>, sections: Vec<Section<'a>>) -> Vec<N
 }
 
 /// What a token is compared with: the token, however it is given, or its digest.
-fn proof<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Option<TokenProof> {
+pub(super) fn proof<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Option<TokenProof> {
     let digest: Option<Sha256Hex> = section.get(reader, "sha256");
     if section.has(reader, "sha256") {
         if ["token", "token_env", "token_file"].iter().any(|key| section.has(reader, key)) {

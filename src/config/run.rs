@@ -22,6 +22,8 @@ pub struct Config {
     pub door: Door,
     /// The client side over HTTP.
     pub listen: Listen,
+    /// The operators' side, if there is one.
+    pub admin: Option<AdminConfig>,
     /// Where tasks are kept.
     pub store: StoreConfig,
     /// Who chose where.
@@ -77,6 +79,15 @@ pub struct Listen {
     pub keep_alive: Duration,
     /// How long the session of a legacy client is kept while it has neither an open stream nor a running call.
     pub session_idle: Duration,
+}
+
+/// The operators' side.
+#[derive(Clone, Debug)]
+pub struct AdminConfig {
+    /// Where the listener for operators binds.
+    pub http: SocketAddr,
+    /// What operators have to send; `None` on loopback addresses only.
+    pub token: Option<TokenProof>,
 }
 
 /// Where tasks are kept.

@@ -9,6 +9,7 @@ use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
 use super::promote::Seed;
+use super::remember::{end_of, end_of_failure};
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::run::{Permits, Run};
@@ -17,6 +18,7 @@ use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::{Linger, Questions, Way};
 use crate::clock::Timestamp;
+use crate::history::End;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
 use crate::task::State;
 
@@ -32,7 +34,7 @@ pub(super) struct Attendance {
     pub(super) ahead: Responses,
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
-    clock: RunClock,
+    pub(super) clock: RunClock,
     /// The time of run at which the tool last gave a sign of life.
     alive: Duration,
     /// What it costs.
@@ -209,6 +211,7 @@ impl Attendance {
                 None
             }
             Next::Stopping => {
+                self.remember(End::Failed);
                 self.running = Running::Over;
                 seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
                 None
@@ -224,6 +227,9 @@ impl Attendance {
             Event::Done(outcome) => Event::Done(self.run.plan.fitting(outcome)),
             event => event,
         };
+        if let Event::Done(outcome) = &event {
+            self.remember(end_of(outcome));
+        }
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => {
                 Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
@@ -282,12 +288,14 @@ impl Attendance {
 
     /// Ends the run because it cannot go on; the server is told to stop.
     pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
+        self.remember(end_of_failure(&failure));
         self.running.stop();
         self.end(seat, Outcome::Failed(failure)).await;
     }
 
     /// Stops the run. A result that is already on its way may still win.
     async fn stop(&mut self, seat: Seat) {
+        self.remember(End::Cancelled);
         let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
         self.running.stop();
         if !seat.is_recorded() {

@@ -3,10 +3,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::live::{Live, Phase};
-use super::{Runner, Shared, view};
+use super::live::Live;
+use super::{Shared, view};
 use crate::clock::Timestamp;
 use crate::protocol::Rope;
 use crate::store::Committed;
@@ -34,12 +33,10 @@ pub trait WriteHandle: fmt::Debug + Send + Sync {
 pub struct Handed<'a> {
     /// The record.
     pub task: &'a Committed<Task>,
-    /// How far its run is; `None` if none goes on here.
-    pub phase: Option<&'a Phase>,
+    /// Its run; `None` if none goes on here.
+    pub live: Option<&'a Live>,
     /// Why the handle is given out.
     pub occasion: Occasion,
-    /// How long the tool usually takes, if that is known.
-    pub usual: Option<Duration>,
     /// The time.
     pub now: Timestamp,
 }
@@ -53,24 +50,10 @@ pub enum Occasion {
     Joined,
 }
 
-impl Runner {
-    /// How long the tool of `task` usually takes, if that is known.
-    pub fn usual(&self, task: &Task) -> Option<Duration> {
-        self.0.usual(task)
-    }
-}
-
 impl Shared {
     /// The result of the call that became `task`.
     pub(super) fn handle(&self, form: &Form, task: &Committed<Task>, live: Option<&Live>, occasion: Occasion) -> Rope {
-        let (phase, usual, now) = (live.map(Live::phase), self.usual(task), self.store.clock().now());
-        form.write(&Handed { task, phase: phase.as_ref(), occasion, usual, now })
-    }
-
-    /// Nothing is remembered of past runs yet.
-    #[expect(clippy::unused_self, reason = "what is remembered will be in here")]
-    fn usual(&self, _task: &Task) -> Option<Duration> {
-        None
+        form.write(&Handed { task, live, occasion, now: self.store.clock().now() })
     }
 }
 
@@ -79,8 +62,8 @@ impl Form {
     fn write(&self, handed: &Handed<'_>) -> Rope {
         match self {
             Self::Task => match handed.occasion {
-                Occasion::Made => view::created(handed.task, handed.phase, handed.now),
-                Occasion::Joined => view::joined(handed.task, handed.phase, handed.now),
+                Occasion::Made => view::created(handed.task, handed.live, handed.now),
+                Occasion::Joined => view::joined(handed.task, handed.live, handed.now),
             },
             Self::Other(writer) => writer.write(handed),
         }

@@ -1,6 +1,6 @@
 //! Tasks whose run goes on in this process: what is known of them beyond the record.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
@@ -8,18 +8,25 @@ use super::admission::Place;
 use super::board::Board;
 use super::joining::Party;
 use crate::clock::Timestamp;
+use crate::history::{Expected, History};
 use crate::protocol::Progress;
 use crate::shared_map::SharedMap;
-use crate::task::TaskId;
+use crate::task::{Canceller, Task, TaskId};
 
 /// All live tasks.
 #[derive(Clone, Debug, Default)]
-pub struct LiveRuns(Arc<SharedMap<TaskId, Arc<Live>>>);
+pub struct LiveRuns {
+    runs: Arc<SharedMap<TaskId, Arc<Live>>>,
+    history: History,
+}
 
 /// One live task.
 #[derive(Debug)]
 pub struct Live {
     cancel: CancellationToken,
+    /// Who cancelled it, if somebody did.
+    canceller: OnceLock<Canceller>,
+    history: History,
     phase: Mutex<Phase>,
     /// Its open questions.
     board: Arc<Board>,
@@ -40,43 +47,62 @@ pub enum Phase {
 }
 
 impl LiveRuns {
+    /// No runs yet; how long theirs take is known from `history`.
+    pub(super) fn learning_from(history: History) -> Self {
+        Self { runs: Arc::default(), history }
+    }
+
     /// Adds a task whose questions are on `board`.
     pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
-        let live = Arc::new(Live {
-            cancel: CancellationToken::new(),
-            phase: Mutex::new(phase),
-            board,
-            party: Party::default(),
-        });
-        self.0.insert(id, Arc::clone(&live));
+        let (cancel, canceller) = (CancellationToken::new(), OnceLock::new());
+        let (phase, history) = (Mutex::new(phase), self.history.clone());
+        let live = Arc::new(Live { cancel, canceller, history, phase, board, party: Party::default() });
+        self.runs.insert(id, Arc::clone(&live));
         live
     }
 
     /// Takes a task out.
     pub(super) fn remove(&self, id: &TaskId) {
-        self.0.remove(id);
+        self.runs.remove(id);
     }
 
     /// The live task `id`, if its run goes on in this process.
     pub fn get(&self, id: &TaskId) -> Option<Arc<Live>> {
-        self.0.get(id)
+        self.runs.get(id)
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.runs.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.runs.is_empty()
     }
 }
 
 impl Live {
-    /// Asks the run to stop.
+    /// Asks the run to stop, for its owner.
     pub fn cancel(&self) {
+        self.cancel_for(Canceller::Owner);
+    }
+
+    /// Asks the run to stop.
+    pub fn cancel_for(&self, canceller: Canceller) {
+        // The first counts.
+        let _ = self.canceller.set(canceller);
         self.cancel.cancel();
+    }
+
+    /// For whom it was asked to stop; its owner, if it was not.
+    pub(super) fn canceller(&self) -> Canceller {
+        self.canceller.get().copied().unwrap_or_default()
+    }
+
+    /// How long a run of the tool of `task` is likely to take.
+    pub(super) fn expected(&self, task: &Task) -> Option<Expected> {
+        self.history.expected(&task.server, &task.tool)
     }
 
     /// Resolves when the run is to stop.

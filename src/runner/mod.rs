@@ -12,6 +12,7 @@ mod asking;
 mod attend;
 mod board;
 mod bounds;
+mod cancel;
 mod clock;
 mod desk;
 mod form;
@@ -21,6 +22,7 @@ mod live;
 mod outcomes;
 mod parked;
 mod promote;
+mod remember;
 mod request_state;
 mod responses;
 mod rounds;
@@ -29,6 +31,7 @@ mod running;
 mod seat;
 mod settler;
 mod shares;
+mod timing;
 pub mod view;
 
 use std::convert::Infallible;
@@ -40,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::config::{OwnerRules, ToolPolicy};
+use crate::history::History;
 use crate::jobs::Jobs;
 use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry};
 use crate::store::Store;
@@ -54,6 +58,7 @@ use admission::Admission;
 use joining::{Joining, Repeat};
 use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
+use remember::Saving;
 use request_state::{Claim, Subject};
 use run::Run;
 use shares::Shares;
@@ -67,6 +72,9 @@ struct Shared {
     store: Store,
     jobs: Jobs,
     live: LiveRuns,
+    /// How long tools take.
+    history: History,
+    saving: Saving,
     admission: Admission,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
@@ -168,19 +176,32 @@ pub enum Linger {
 
 impl Runner {
     /// A runner that keeps tasks in `store` and runs in `jobs`. When `jobs` is stopped, open runs are
-    /// recorded as lost and end.
+    /// recorded as lost and end. Reads what the store remembers of the tools.
     pub fn new(store: Store, jobs: Jobs, bounds: Bounds) -> Self {
         Self::with_owners(store, jobs, bounds, OwnerRules::default())
     }
 
     /// The same, with limits for owners. What they have spent before is read from the store.
     pub fn with_owners(store: Store, jobs: Jobs, bounds: Bounds, rules: OwnerRules) -> Self {
-        let (live, draining) = (LiveRuns::default(), CancellationToken::new());
+        let (history, saving) = (remember::history(&store), Saving::default());
+        let (live, draining) = (LiveRuns::learning_from(history.clone()), CancellationToken::new());
         let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
         // Runs that wait keep their slots: some must be left for calls that do not ask.
         let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
         let (joining, outcomes) = (Arc::default(), Outcomes::default());
-        Self(Arc::new(Shared { store, jobs, live, admission, parked, joining, outcomes, shares, draining }))
+        Self(Arc::new(Shared {
+            store,
+            jobs,
+            live,
+            history,
+            saving,
+            admission,
+            parked,
+            joining,
+            outcomes,
+            shares,
+            draining,
+        }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
@@ -255,6 +276,16 @@ impl Runner {
             () = self.0.draining.cancelled() => {}
             () = self.0.jobs.stopping() => {}
         }
+    }
+
+    /// Whether nothing more is started.
+    pub fn is_draining(&self) -> bool {
+        self.0.draining.is_cancelled() || self.0.jobs.is_stopping()
+    }
+
+    /// How many calls wait for a slot.
+    pub fn waiting(&self) -> usize {
+        self.0.admission.waiting()
     }
 
     /// The tasks whose runs go on here.

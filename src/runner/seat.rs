@@ -190,7 +190,10 @@ impl Seat {
                 record.settler.settle(Ending::Failed(Failure::outcome_unknown(how))).await;
             }
             Self::Held(_) | Self::Parked(_) => {}
-            Self::Task(owned) => owned.settler.settle(Ending::Cancelled).await,
+            Self::Task(owned) => {
+                let ending = Ending::cancelled(owned.live.canceller());
+                owned.settler.settle(ending).await;
+            }
         }
     }
 }

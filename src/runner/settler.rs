@@ -112,7 +112,7 @@ fn report(task: &Task) {
         | State::Running { .. }
         | State::InputRequired { .. }
         | State::Completed { .. }
-        | State::Cancelled => {
+        | State::Cancelled { .. } => {
             tracing::info!(task = ?id, tool, status, ?since_handle, "a task ended");
         }
     }

@@ -2,19 +2,14 @@
 //!
 //! A handle is made from a committed task and nothing else.
 
-use std::time::Duration;
-
 use super::joining::JOINED;
-use super::live::Phase;
+use super::live::{Live, Phase};
+use super::timing::Timing;
 use crate::clock::{Timestamp, millis};
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Failure, Json, Progress, Retry, Rope};
 use crate::store::Committed;
-use crate::task::{Cause, OpenQuestion, State, Task};
-
-/// The least and the greatest `pollIntervalMs`. Low at first, since clients wait that long before
-/// they look for the first time.
-const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+use crate::task::{Canceller, Cause, OpenQuestion, State, Task};
 
 /// What stands in a task beside its record.
 #[derive(Debug)]
@@ -27,6 +22,16 @@ pub enum Outcome {
     Error(Json),
 }
 
+/// A task, with all that is known of it.
+struct Seen<'a> {
+    task: &'a Task,
+    /// How far its run is, if that goes on here.
+    phase: Option<Phase>,
+    timing: Timing,
+    /// What it costs so far, if it costs anything.
+    cost: Option<serde_json::Value>,
+}
+
 /// Whose call a task is of, for the one who is told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
@@ -36,31 +41,31 @@ enum Whose {
 }
 
 /// The `CreateTaskResult` of a task.
-pub fn created(task: &Committed<Task>, phase: Option<&Phase>, now: Timestamp) -> Rope {
+pub fn created(task: &Committed<Task>, live: Option<&Live>, now: Timestamp) -> Rope {
     let mut writer = ObjectWriter::new();
     writer.string("resultType", "task");
-    write(&mut writer, task, phase, Whose::Own, now);
+    write(&mut writer, &Seen::of(task, live, now), Whose::Own);
     writer.finish()
 }
 
 /// The `CreateTaskResult` of the task of an earlier call, for a call that repeats it.
-pub(super) fn joined(task: &Committed<Task>, phase: Option<&Phase>, now: Timestamp) -> Rope {
+pub(super) fn joined(task: &Committed<Task>, live: Option<&Live>, now: Timestamp) -> Rope {
     let mut writer = ObjectWriter::new();
     writer.string("resultType", "task");
-    write(&mut writer, task, phase, Whose::Earlier, now);
+    write(&mut writer, &Seen::of(task, live, now), Whose::Earlier);
     writer.finish()
 }
 
-/// The `GetTaskResult` of a task; `phase` is known while its run goes on here.
-pub fn detailed(task: &Committed<Task>, phase: Option<&Phase>, outcome: Outcome, now: Timestamp) -> Rope {
+/// The `GetTaskResult` of a task; `live` is there while its run goes on here.
+pub fn detailed(task: &Committed<Task>, live: Option<&Live>, outcome: Outcome, now: Timestamp) -> Rope {
     let mut writer = ObjectWriter::new();
     writer.string("resultType", "complete");
-    details(writer, task, phase, outcome, now)
+    details(writer, &Seen::of(task, live, now), outcome)
 }
 
 /// The `params` of `notifications/tasks`: what `tasks/get` would say (SEP-2663, task status notifications).
-pub fn notified(task: &Committed<Task>, phase: Option<&Phase>, outcome: Outcome, now: Timestamp) -> Rope {
-    details(ObjectWriter::new(), task, phase, outcome, now)
+pub fn notified(task: &Committed<Task>, live: Option<&Live>, outcome: Outcome, now: Timestamp) -> Rope {
+    details(ObjectWriter::new(), &Seen::of(task, live, now), outcome)
 }
 
 /// The `inputRequests` of these questions (2026-07-28, multi round-trip requests).
@@ -74,9 +79,9 @@ pub(super) fn input_requests<'a>(questions: impl IntoIterator<Item = &'a OpenQue
     requests.finish()
 }
 
-fn details(mut writer: ObjectWriter, task: &Task, phase: Option<&Phase>, outcome: Outcome, now: Timestamp) -> Rope {
-    write(&mut writer, task, phase, Whose::Own, now);
-    if let State::InputRequired { questions, .. } = &task.state {
+fn details(mut writer: ObjectWriter, seen: &Seen<'_>, outcome: Outcome) -> Rope {
+    write(&mut writer, seen, Whose::Own);
+    if let State::InputRequired { questions, .. } = &seen.task.state {
         writer.rope("inputRequests", input_requests(questions));
     }
     match outcome {
@@ -91,6 +96,11 @@ fn details(mut writer: ObjectWriter, task: &Task, phase: Option<&Phase>, outcome
     writer.finish()
 }
 
+/// One line on how far a task is.
+pub fn status_message(task: &Task, live: Option<&Live>, now: Timestamp) -> Option<String> {
+    Seen::of(task, live, now).message()
+}
+
 /// The empty acknowledgement of `tasks/update` and `tasks/cancel`. Some clients refuse any other member.
 pub fn acknowledged() -> Rope {
     let mut writer = ObjectWriter::new();
@@ -98,21 +108,40 @@ pub fn acknowledged() -> Rope {
     writer.finish()
 }
 
-fn write(writer: &mut ObjectWriter, task: &Task, phase: Option<&Phase>, whose: Whose, now: Timestamp) {
+impl<'a> Seen<'a> {
+    fn of(task: &'a Task, live: Option<&Live>, now: Timestamp) -> Self {
+        let expected = live.and_then(|live| live.expected(task));
+        let cost = (!task.charge.is_free()).then(|| serde_json::from_str(&task.cost(now).to_string()).ok()).flatten();
+        Self { task, phase: live.map(Live::phase), timing: Timing::of(task, expected, now), cost }
+    }
+}
+
+/// What `statusMessage` says of a task (SEP-2663).
+pub fn status_message(task: &Task, live: Option<&Live>, now: Timestamp) -> Option<String> {
+    Seen::of(task, live, now).message()
+}
+
+/// The vendor's members of `_meta` of a task.
+pub fn facts(task: &Task, live: Option<&Live>, now: Timestamp) -> Option<Json> {
+    let facts = Seen::of(task, live, now).facts();
+    (!facts.is_empty()).then(|| Json::from_value(&facts.into()))
+}
+
+fn write(writer: &mut ObjectWriter, seen: &Seen<'_>, whose: Whose) {
+    let task = seen.task;
     writer.string("taskId", task.id.as_str()).string("status", task.state.status());
-    let message = status_message(task, phase, now);
     let message = match whose {
-        Whose::Own => message,
-        Whose::Earlier => Some(repeats(task, message.as_deref())),
+        Whose::Own => seen.message(),
+        Whose::Earlier => Some(repeats(task, seen.message().as_deref())),
     };
     if let Some(message) = message {
         writer.string("statusMessage", &message);
     }
     writer.string("createdAt", &task.created.to_string());
-    writer.string("lastUpdatedAt", &updated(task, phase).to_string());
+    writer.string("lastUpdatedAt", &seen.updated().to_string());
     writer.number_or_null("ttlMs", task.ttl().map(millis));
-    writer.number_or_null("pollIntervalMs", Some(millis(poll_interval(task, now))));
-    let mut facts = facts(task, phase, now);
+    writer.number_or_null("pollIntervalMs", Some(millis(seen.timing.poll_interval())));
+    let mut facts = seen.facts();
     if whose == Whose::Earlier {
         facts.insert(JOINED.to_owned(), true.into());
     }
@@ -128,80 +157,80 @@ fn repeats(task: &Task, message: Option<&str>) -> String {
     format!("this repeats an earlier call, which {how}{message}")
 }
 
-/// A tenth of the age, within bounds.
-fn poll_interval(task: &Task, now: Timestamp) -> Duration {
-    let (least, greatest) = POLL;
-    (now.since(task.created) / 10).clamp(least, greatest)
-}
-
-/// Progress counts as an update, a poll does not.
-fn updated(task: &Task, phase: Option<&Phase>) -> Timestamp {
-    match phase {
-        Some(Phase::Running { progress: Some((_, at)) }) => task.updated.max(*at),
-        _ => task.updated,
+impl Seen<'_> {
+    /// Progress counts as an update, a poll does not.
+    fn updated(&self) -> Timestamp {
+        match &self.phase {
+            Some(Phase::Running { progress: Some((_, at)) }) => self.task.updated.max(*at),
+            _ => self.task.updated,
+        }
     }
-}
 
-/// One line on how far a task is.
-pub fn status_message(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<String> {
-    match &task.state {
-        State::Queued => Some(match phase {
-            Some(Phase::Queued(place)) => match place.now() {
-                Some(1) => "queued: next in line for a free slot".to_owned(),
-                Some(place) => format!("queued: number {place} in line for a free slot"),
-                None => "queued: about to start".to_owned(),
-            },
-            _ => "queued for a free slot".to_owned(),
-        }),
-        State::Running { started } => {
-            let seconds = Duration::from_secs(now.since(*started).as_secs());
-            let mut message = format!("running for {}", humantime::format_duration(seconds));
-            if let Some(Phase::Running { progress: Some((progress, _)) }) = phase {
-                message.push_str("; progress ");
-                message.push_str(&progress.describe());
+    fn message(&self) -> Option<String> {
+        match &self.task.state {
+            State::Queued => Some(match &self.phase {
+                Some(Phase::Queued(place)) => match place.now() {
+                    Some(1) => "queued: next in line for a free slot".to_owned(),
+                    Some(place) => format!("queued: number {place} in line for a free slot"),
+                    None => "queued: about to start".to_owned(),
+                },
+                _ => "queued for a free slot".to_owned(),
+            }),
+            State::Running { .. } => {
+                let mut message = self.timing.running();
+                if let Some(Phase::Running { progress: Some((progress, _)) }) = &self.phase {
+                    message.push_str("; progress ");
+                    message.push_str(&progress.describe());
+                }
+                Some(message)
             }
-            Some(message)
+            State::InputRequired { questions, .. } => {
+                let waiting = self.timing.waiting();
+                Some(match questions.len() {
+                    1 => format!("{waiting}: the tool has a question"),
+                    open => format!("{waiting}: the tool has {open} questions"),
+                })
+            }
+            State::Completed { .. } => None,
+            State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
+            State::Failed { cause: Cause::Ours(failure) } => Some(failure.message.clone()),
+            State::Cancelled { by: Canceller::Owner } => Some("cancelled on request".to_owned()),
+            State::Cancelled { by: Canceller::Operator } => Some("cancelled by the operator".to_owned()),
         }
-        State::InputRequired { since, questions, .. } => {
-            let seconds = Duration::from_secs(now.since(*since).as_secs());
-            let waiting = humantime::format_duration(seconds);
-            Some(match questions.len() {
-                1 => format!("waiting for input for {waiting}: the tool has a question"),
-                open => format!("waiting for input for {waiting}: the tool has {open} questions"),
-            })
-        }
-        State::Completed { .. } => None,
-        State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
-        State::Failed { cause: Cause::Ours(failure) } => Some(failure.message.clone()),
-        State::Cancelled => Some("cancelled on request".to_owned()),
     }
-}
 
-/// `_meta` with the vendor's members: why it failed and whether to try again, the numbers of its progress, what it costs.
-fn facts(task: &Task, phase: Option<&Phase>, now: Timestamp) -> serde_json::Map<String, serde_json::Value> {
-    let mut meta = serde_json::Map::new();
-    match (&task.state, phase) {
-        (State::Failed { cause: Cause::Ours(failure) }, _) => failure_facts(&mut meta, failure),
-        (State::Failed { cause: Cause::Server { .. } }, _) => {
-            meta.insert("dev.raincheck/reason".to_owned(), "server_error".into());
+    /// `_meta` with the vendor's members: why it failed and whether to try again, the numbers of its progress and of its
+    /// time, what it costs.
+    fn facts(&self) -> serde_json::Map<String, serde_json::Value> {
+        let mut meta = serde_json::Map::new();
+        match (&self.task.state, &self.phase) {
+            (State::Failed { cause: Cause::Ours(failure) }, _) => failure_facts(&mut meta, failure),
+            (State::Failed { cause: Cause::Server { .. } }, _) => {
+                meta.insert("dev.raincheck/reason".to_owned(), "server_error".into());
+            }
+            (State::Completed { .. } | State::Cancelled { .. }, _) => {}
+            (State::Running { .. } | State::InputRequired { .. }, phase) => {
+                if let Some(Phase::Running { progress: Some((progress, _)) }) = phase
+                    && let Some(facts) = progress_facts(progress)
+                {
+                    meta.insert("dev.raincheck/progress".to_owned(), facts);
+                }
+                self.timing.facts(&mut meta);
+            }
+            (State::Queued, phase) => {
+                if let Some(Phase::Queued(place)) = phase
+                    && let Some(place) = place.now()
+                {
+                    meta.insert("dev.raincheck/place".to_owned(), place.into());
+                }
+                self.timing.facts(&mut meta);
+            }
         }
-        (
-            State::Running { .. } | State::InputRequired { .. },
-            Some(Phase::Running { progress: Some((progress, _)) }),
-        ) => {
-            meta.extend(progress_facts(progress).map(|facts| ("dev.raincheck/progress".to_owned(), facts)));
+        if let Some(cost) = &self.cost {
+            meta.insert("dev.raincheck/cost".to_owned(), cost.clone());
         }
-        (State::Queued, Some(Phase::Queued(place))) => {
-            meta.extend(place.now().map(|place| ("dev.raincheck/place".to_owned(), place.into())));
-        }
-        _ => {}
+        meta
     }
-    if !task.charge.is_free()
-        && let Ok(cost) = serde_json::from_str(&task.cost(now).to_string())
-    {
-        meta.insert("dev.raincheck/cost".to_owned(), cost);
-    }
-    meta
 }
 
 fn failure_facts(meta: &mut serde_json::Map<String, serde_json::Value>, failure: &Failure) {

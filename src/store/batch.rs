@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
@@ -142,6 +143,7 @@ impl<'a> Batch<'a> {
             return Err(CommitError::Exists);
         }
         self.writes.put_task(&task, record)?;
+        self.writes.put_owned(&task);
         self.writes.put_questions(None, &task)?;
         self.counts.tasks += 1;
         self.created.push(task.id);
@@ -211,7 +213,7 @@ impl<'a> Batch<'a> {
             let Some(task) = self.current(&key.id)? else { continue };
             // A key that is no longer the task's own says nothing about it.
             if task.expires().is_some_and(|expires| expires <= self.now) {
-                self.writes.remove_task(&key.id);
+                self.writes.remove_task(&task);
                 if let Some(of_call) = task.key
                     && self.holder(&of_call)?.is_some_and(|keyed| keyed.id == key.id)
                 {
@@ -265,6 +267,7 @@ impl<'a> Batch<'a> {
         match written {
             Ok(()) => {
                 let counts = self.counts;
+                counts.show(self.shared);
                 self.publish();
                 Ok(counts)
             }
@@ -347,6 +350,12 @@ impl Pending {
 }
 
 impl Counts {
+    /// Lets others see them.
+    pub(super) fn show(self, shared: &Shared) {
+        shared.counts.commits.store(self.commits, Ordering::Relaxed);
+        shared.counts.tasks.store(self.tasks, Ordering::Relaxed);
+    }
+
     pub(super) fn bytes(self) -> [u8; 16] {
         let both = u128::from(self.commits) << 64 | u128::from(self.tasks);
         both.to_be_bytes()

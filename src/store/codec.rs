@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::config::Cost;
 use crate::protocol::{Failure, Json, QuestionKind, Reason, Retry};
 use crate::task::{
-    Asked, Cause, Charge, Expiry, KeyDigest, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId,
+    Asked, Canceller, Cause, Charge, Expiry, KeyDigest, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId,
 };
 
 /// sled moves larger values into files that it never syncs; no power cut was survived with them.
@@ -143,7 +143,8 @@ fn put_state(record: &mut Vec<u8>, state: &State) {
             put_text(record, &failure.message);
             put_retry(record, failure.retry);
         }
-        State::Cancelled => record.push(5),
+        State::Cancelled { by: Canceller::Owner } => record.push(5),
+        State::Cancelled { by: Canceller::Operator } => record.push(7),
         State::InputRequired { started, since, questions } => {
             record.push(6);
             put_number(record, started.as_millis());
@@ -387,12 +388,13 @@ impl Reader<'_> {
                 let message = self.text()?;
                 State::Failed { cause: Cause::Ours(Failure::new(reason, message, self.retry()?)) }
             }
-            5 => State::Cancelled,
+            5 => State::Cancelled { by: Canceller::Owner },
             6 => State::InputRequired {
                 started: self.timestamp()?,
                 since: self.timestamp()?,
                 questions: self.questions()?,
             },
+            7 => State::Cancelled { by: Canceller::Operator },
             _ => return Err(BadRecord::Malformed),
         })
     }

@@ -186,7 +186,7 @@ impl Committer {
                     writes.remove_key(&key);
                 }
                 engine.remove_questions(id, &mut writes)?;
-                writes.remove_task(id);
+                writes.remove_task(&task);
                 counts.tasks = counts.tasks.saturating_sub(1);
             }
         }
@@ -196,6 +196,7 @@ impl Committer {
         engine.commit(&writes)?;
         self.doubtful.clear();
         self.counts = counts;
+        counts.show(&self.shared);
         let active = engine.active()?;
         let mut ended = Vec::new();
         self.shared.hot.for_each(|id, _| ended.push(*id));

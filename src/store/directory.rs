@@ -10,7 +10,7 @@ use super::open_error::{Damage, NotAStore, OpenCause};
 
 /// The version of the layout that this version of Raincheck writes.
 ///
-/// 1 had no questions; it is read, and becomes 2 when it is opened.
+/// 1 had no questions, 2 no keys and no lists of what each owner has; both are read, and become 3 when they are opened.
 pub(super) const LAYOUT: u32 = 3;
 
 /// Our directory, held by our lock until this is dropped.

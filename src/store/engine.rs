@@ -10,6 +10,9 @@
 //! | `active` | id | nothing: the task has not ended |
 //! | `by_key` | digest of a call's key | digest of its arguments, id |
 //! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
+//! | `by_owner` | scheme and digest of the owner, id | nothing |
+
+mod owned;
 
 use std::fmt;
 use std::io;
@@ -39,6 +42,7 @@ pub(super) struct Engine {
     shelf: Tree,
     by_key: Tree,
     by_expiry: Tree,
+    by_owner: Tree,
 }
 
 /// Changes that are committed together.
@@ -52,6 +56,7 @@ pub(super) struct Writes {
     shelf: Batch,
     by_key: Batch,
     by_expiry: Batch,
+    by_owner: Batch,
     bytes: usize,
 }
 
@@ -110,6 +115,7 @@ impl Engine {
             shelf: db.open_tree("shelf")?,
             by_key: db.open_tree("by_key")?,
             by_expiry: db.open_tree("by_expiry")?,
+            by_owner: db.open_tree("by_owner")?,
             db,
         })
     }
@@ -126,9 +132,10 @@ impl Engine {
                 &self.shelf,
                 &self.by_key,
                 &self.by_expiry,
+                &self.by_owner,
             );
             trees
-                .transaction(|(meta, tasks, results, questions, active, shelf, by_key, by_expiry)| {
+                .transaction(|(meta, tasks, results, questions, active, shelf, by_key, by_expiry, by_owner)| {
                     meta.apply_batch(&writes.meta)?;
                     tasks.apply_batch(&writes.tasks)?;
                     results.apply_batch(&writes.results)?;
@@ -137,6 +144,7 @@ impl Engine {
                     shelf.apply_batch(&writes.shelf)?;
                     by_key.apply_batch(&writes.by_key)?;
                     by_expiry.apply_batch(&writes.by_expiry)?;
+                    by_owner.apply_batch(&writes.by_owner)?;
                     Ok::<(), ConflictableTransactionError<BadRecord>>(())
                 })
                 .map_err(|error| match error {
@@ -349,11 +357,12 @@ impl Writes {
     }
 
     /// Takes a task and its outcome out. The texts of open questions go before that.
-    pub(super) fn remove_task(&mut self, id: &TaskId) {
+    pub(super) fn remove_task(&mut self, task: &Task) {
         self.bytes += 1;
-        self.tasks.remove(id.as_bytes());
-        self.results.remove(id.as_bytes());
-        self.active.remove(id.as_bytes());
+        self.tasks.remove(task.id.as_bytes());
+        self.results.remove(task.id.as_bytes());
+        self.active.remove(task.id.as_bytes());
+        self.by_owner.remove(owned::key(task));
     }
 
     /// Takes a place in the order of expiry out.

@@ -58,7 +58,7 @@ impl Claim {
         match &task.state {
             State::Queued | State::Running { .. } | State::InputRequired { .. } => true,
             State::Failed { cause: Cause::Ours(Failure { retry: Retry::Yes | Retry::After(_), .. }) } => false,
-            State::Completed { .. } | State::Failed { .. } | State::Cancelled => !is_expired() && !is_late(),
+            State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => !is_expired() && !is_late(),
         }
     }
 }

@@ -17,7 +17,7 @@ use super::files::OutcomeFiles;
 use super::large::LargeOutcomes;
 use super::op::Op;
 use super::open_error::{Damage, OpenCause};
-use super::shared::{Hot, Shared, Slot};
+use super::shared::{CommittedCounts, Hot, Shared, Slot};
 use super::space::Space;
 use crate::clock::SharedClock;
 use crate::config::{Durability, StoreConfig};
@@ -34,6 +34,7 @@ pub(super) struct Parts {
 
 /// What `meta` says.
 struct Description {
+    layout: u32,
     epoch: u64,
     counts: Counts,
     key: OwnerKey,
@@ -47,6 +48,11 @@ const WAITING: usize = 1024;
 /// The most of the cache that is sled's: enough for the pages that are written to. What was read is kept apart, since a
 /// page of sled's takes half as much memory again, and a read that has to build one several times as long.
 const SLED: u64 = 6 << 20;
+
+/// The first layout with lists of what each owner has.
+const WITH_OWNERS: u32 = 3;
+/// Tasks that are put into these lists with one commit.
+const LISTED_AT_ONCE: usize = 4096;
 
 /// Kibibytes of large outcomes that are being sent at the same time.
 const LARGE_AT_ONCE: u32 = 256 << 10;
@@ -67,6 +73,9 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         MarkerState::Creating => describe(&engine)?,
         MarkerState::Open | MarkerState::Closed => recall(&engine, marker, config.durability)?,
     };
+    if found.layout < WITH_OWNERS {
+        list_owners(&engine)?;
+    }
     check_durability(&engine, &mut found, config.durability)?;
     directory.settle_files()?;
     let commits = found.counts.commits;
@@ -90,9 +99,11 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         key: found.key,
         clock,
         max_tasks: config.max_tasks,
+        counts: CommittedCounts::default(),
         sooner: Notify::new(),
         next_sweep: AtomicU64::new(u64::MAX),
     });
+    found.counts.show(&shared);
     let (ops, inbox) = mpsc::channel(WAITING);
     let committer = Committer {
         shared: Arc::clone(&shared),
@@ -114,7 +125,7 @@ fn describe(engine: &Engine) -> Result<Description, OpenCause> {
         return Err(OpenCause::Corrupt(Damage::Meta));
     }
     engine.commit(&writes)?;
-    Ok(Description { epoch: 0, counts: Counts::default(), key: OwnerKey::from_bytes(key) })
+    Ok(Description { layout: LAYOUT, epoch: 0, counts: Counts::default(), key: OwnerKey::from_bytes(key) })
 }
 
 /// Reads the description of a store that was made before, and whether all that was durable is there.
@@ -138,7 +149,22 @@ fn recall(engine: &Engine, marker: Marker, durability: Durability) -> Result<Des
             Durability::Process => tracing::warn!(%lost, "the store lost acknowledged writes"),
         }
     }
-    Ok(Description { epoch, counts, key })
+    Ok(Description { layout, epoch, counts, key })
+}
+
+/// Makes the lists of what each owner has, for a store from before there were any. What was cut short is done again.
+fn list_owners(engine: &Engine) -> Result<(), OpenCause> {
+    let mut last = None;
+    loop {
+        let tasks = engine.tasks_before(last.as_ref(), LISTED_AT_ONCE)?;
+        let Some(oldest) = tasks.last() else { return Ok(()) };
+        last = Some(oldest.id);
+        let mut writes = Writes::default();
+        for task in &tasks {
+            writes.put_owned(task);
+        }
+        engine.commit(&writes)?;
+    }
 }
 
 /// Begins a new boot epoch: one write, whose flush must reach the disk.

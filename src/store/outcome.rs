@@ -12,7 +12,7 @@ use super::op::Outcome;
 use super::shared::{NEIGHBOURS, Shared};
 use super::{ChangeError, CommitError, ReadError, Store};
 use crate::protocol::{Failure, Json, RpcError};
-use crate::task::{Cause, Change, Refusal, State, Stored, Task, TaskId};
+use crate::task::{Canceller, Cause, Change, Refusal, State, Stored, Task, TaskId};
 
 /// How a task ends.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub enum Ending {
     Failed(Failure),
     /// Its owner stopped it.
     Cancelled,
+    /// An operator stopped it.
+    CancelledByOperator,
 }
 
 /// An ending whose text is in its place, except for the record.
@@ -38,6 +40,16 @@ const INLINE: usize = 3 << 10;
 
 /// Bytes of a server's message that are kept in the record, for `statusMessage`; all of it is in the error object.
 const SUMMARY: usize = 512;
+
+impl Ending {
+    /// Stopped by this one.
+    pub const fn cancelled(by: Canceller) -> Self {
+        match by {
+            Canceller::Owner => Self::Cancelled,
+            Canceller::Operator => Self::CancelledByOperator,
+        }
+    }
+}
 
 impl Prepared {
     /// The file that holds the text.
@@ -67,7 +79,10 @@ impl Store {
                 failure.message = shortened(failure.message);
                 Ok(Prepared { change: Change::Fail(Cause::Ours(failure)), outcome: Outcome::None })
             }
-            Ending::Cancelled => Ok(Prepared { change: Change::Cancel, outcome: Outcome::None }),
+            Ending::Cancelled => Ok(Prepared { change: Change::Cancel(Canceller::Owner), outcome: Outcome::None }),
+            Ending::CancelledByOperator => {
+                Ok(Prepared { change: Change::Cancel(Canceller::Operator), outcome: Outcome::None })
+            }
         }
     }
 
@@ -160,7 +175,7 @@ fn stored_outcome(task: &Task) -> Option<Stored> {
         | State::Running { .. }
         | State::InputRequired { .. }
         | State::Failed { cause: Cause::Ours(_) }
-        | State::Cancelled => None,
+        | State::Cancelled { .. } => None,
     }
 }
 

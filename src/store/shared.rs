@@ -32,10 +32,19 @@ pub(super) struct Shared {
     pub(super) key: OwnerKey,
     pub(super) clock: SharedClock,
     pub(super) max_tasks: u64,
+    /// As of the last commit.
+    pub(super) counts: CommittedCounts,
     /// Tells the sweep that something goes away before it wanted to wake up.
     pub(super) sooner: Notify,
     /// When the sweep wants to wake up, in milliseconds since the Unix epoch.
     pub(super) next_sweep: AtomicU64,
+}
+
+/// Counts that others than the committer may read.
+#[derive(Debug, Default)]
+pub(super) struct CommittedCounts {
+    pub(super) commits: AtomicU64,
+    pub(super) tasks: AtomicU64,
 }
 
 /// Where the database is.

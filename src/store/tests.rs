@@ -16,7 +16,9 @@ use super::shared::{Hot, Slot};
 use crate::clock::{SystemClock, Timestamp};
 use crate::config::{Cost, Durability, StoreConfig};
 use crate::protocol::{Failure, Json, Question, QuestionKind, Reason, Retry};
-use crate::task::{Asked, Cause, Change, Charge, Expiry, KeyDigest, OpenQuestion, Owner, State, Stored, Task, TaskId};
+use crate::task::{
+    Asked, Canceller, Cause, Change, Charge, Expiry, KeyDigest, OpenQuestion, Owner, State, Stored, Task, TaskId,
+};
 
 fn durations() -> impl Strategy<Value = Duration> {
     (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
@@ -57,7 +59,7 @@ fn states() -> impl Strategy<Value = State> {
         (any::<i64>(), any::<String>(), stored())
             .prop_map(|(code, message, error)| State::Failed { cause: Cause::Server { code, message, error } }),
         failures().prop_map(|failure| State::Failed { cause: Cause::Ours(failure) }),
-        Just(State::Cancelled),
+        prop::sample::select(vec![Canceller::Owner, Canceller::Operator]).prop_map(|by| State::Cancelled { by }),
         (timestamps(), timestamps(), prop::collection::vec(questions(), 1..5))
             .prop_map(|(started, since, questions)| State::InputRequired { started, since, questions }),
     ]
@@ -229,7 +231,7 @@ fn the_text_of_a_question_is_there_for_as_long_as_the_question_is_open() {
     commit(Some(&large), &one_left);
     assert_eq!(engine.active().unwrap().into_iter().find(|task| task.id == large.id), Some(one_left.clone()));
     assert!(engine.question_pieces() > 10);
-    let cancelled = one_left.apply(Change::Cancel, id_time()).unwrap();
+    let cancelled = one_left.apply(Change::Cancel(Canceller::Owner), id_time()).unwrap();
     commit(Some(&one_left), &cancelled);
     assert_eq!(engine.active().unwrap(), [other]);
     assert_eq!(engine.question_pieces(), 0);
@@ -259,7 +261,7 @@ fn tasks_stand_in_the_order_in_which_they_expire() {
     let mut keys = Vec::new();
     for millis in [70_000, 5, 256, 255, u64::MAX / 2, 1 << 40] {
         let task = Task {
-            state: State::Cancelled,
+            state: State::Cancelled { by: Canceller::Owner },
             expiry: Expiry::Limited { ttl: Duration::from_millis(millis), keep: Duration::ZERO },
             ..Task::queued(
                 TaskId::generate(id_time()),
@@ -286,7 +288,7 @@ fn a_key_is_purged_with_its_task() {
     let (committer, shared) = (parts.committer, parts.shared);
     let key = KeyDigest::from_bytes([3; 32]);
     let expiry = Expiry::Limited { ttl: Duration::ZERO, keep: Duration::ZERO };
-    let task = Task { key: Some(key), expiry, ..example(State::Cancelled, Asked::default()) };
+    let task = Task { key: Some(key), expiry, ..example(State::Cancelled { by: Canceller::Owner }, Asked::default()) };
     let keys = || shared.read(|engine| Ok(engine.keys())).unwrap();
     if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
         let mut batch = Batch::new(&shared, engine, committer.counts);

@@ -14,7 +14,7 @@ pub use id::{InvalidTaskId, TaskId};
 pub use key::KeyDigest;
 pub use owner::{Owner, OwnerKey};
 pub use question::{Asked, MOST_HINTS, MOST_QUESTION_BYTES, MOST_QUESTIONS, OpenQuestion};
-pub use state::{Cause, Change, Refusal, State, Stored};
+pub use state::{Canceller, Cause, Change, Refusal, State, Stored};
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Task {
             | Change::Withdraw(_)
             | Change::Complete(_)
             | Change::Fail(_)
-            | Change::Cancel => Ok(self.asked.clone()),
+            | Change::Cancel(_) => Ok(self.asked.clone()),
         };
         let state = self.state.apply(change, now)?;
         let mut next = Self { asked: asked?, ..self.clone() };

@@ -79,6 +79,9 @@ impl fmt::Debug for OwnerKey {
 }
 
 impl Owner {
+    /// The rule that makes digests now.
+    pub const SCHEME: u8 = HMAC_OF_PRINCIPAL;
+
     /// An owner from a record.
     pub const fn from_parts(scheme: u8, digest: [u8; 32]) -> Self {
         Self { scheme, digest }

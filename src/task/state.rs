@@ -39,8 +39,21 @@ pub enum State {
         /// Why.
         cause: Cause,
     },
-    /// The owner stopped it. Final.
-    Cancelled,
+    /// It was stopped. Final.
+    Cancelled {
+        /// By whom.
+        by: Canceller,
+    },
+}
+
+/// Who stopped a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Canceller {
+    /// Its owner, or a caller that went before it had the handle.
+    #[default]
+    Owner,
+    /// An operator.
+    Operator,
 }
 
 /// What happens to a task.
@@ -58,8 +71,8 @@ pub enum Change {
     Complete(Stored),
     /// The server answered with an error, or the run came to nothing.
     Fail(Cause),
-    /// The owner stopped it.
-    Cancel,
+    /// It was stopped.
+    Cancel(Canceller),
 }
 
 /// Why a task failed.
@@ -141,16 +154,18 @@ impl State {
             (Self::Queued | Self::Running { .. } | Self::InputRequired { .. }, Change::Fail(cause)) => {
                 Ok(Self::Failed { cause })
             }
-            (Self::Queued | Self::Running { .. } | Self::InputRequired { .. }, Change::Cancel) => Ok(Self::Cancelled),
+            (Self::Queued | Self::Running { .. } | Self::InputRequired { .. }, Change::Cancel(by)) => {
+                Ok(Self::Cancelled { by })
+            }
             (
-                Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled,
+                Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. },
                 Change::Start
                 | Change::Ask(_)
                 | Change::Answer(_)
                 | Change::Withdraw(_)
                 | Change::Complete(_)
                 | Change::Fail(_)
-                | Change::Cancel,
+                | Change::Cancel(_),
             ) => Err(Refusal::Ended),
         }
     }
@@ -166,7 +181,11 @@ impl State {
     pub fn questions(&self) -> &[OpenQuestion] {
         match self {
             Self::InputRequired { questions, .. } => questions,
-            Self::Queued | Self::Running { .. } | Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled => &[],
+            Self::Queued
+            | Self::Running { .. }
+            | Self::Completed { .. }
+            | Self::Failed { .. }
+            | Self::Cancelled { .. } => &[],
         }
     }
 
@@ -175,7 +194,7 @@ impl State {
         match self {
             Self::Running { started } => Some(now.since(*started)),
             Self::InputRequired { started, since, .. } => Some(since.since(*started)),
-            Self::Queued | Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled => None,
+            Self::Queued | Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => None,
         }
     }
 
@@ -183,7 +202,7 @@ impl State {
     pub fn is_terminal(&self) -> bool {
         match self {
             Self::Queued | Self::Running { .. } | Self::InputRequired { .. } => false,
-            Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled => true,
+            Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => true,
         }
     }
 
@@ -194,7 +213,7 @@ impl State {
             Self::InputRequired { .. } => "input_required",
             Self::Completed { .. } => "completed",
             Self::Failed { .. } => "failed",
-            Self::Cancelled => "cancelled",
+            Self::Cancelled { .. } => "cancelled",
         }
     }
 }
@@ -247,7 +266,7 @@ mod tests {
             asking(&["a", "b"]),
             State::Completed { result: stored() },
             State::Failed { cause: cause() },
-            State::Cancelled,
+            State::Cancelled { by: Canceller::Owner },
         ]
     }
 
@@ -260,7 +279,7 @@ mod tests {
             Change::Answer("x".to_owned()),
             Change::Complete(stored()),
             Change::Fail(cause()),
-            Change::Cancel,
+            Change::Cancel(Canceller::Operator),
         ]
     }
 

@@ -1,11 +1,13 @@
 //! `tasks/get`, `tasks/update` and `tasks/cancel`, answered from the store; the server is not asked.
 
+use std::sync::Arc;
+
 use crate::protocol::error::code;
 use crate::protocol::reshape;
 use crate::protocol::{Call, Failure, Json, Method, Outcome, Reason, Retry, Rope, RpcError, TaskSupport};
-use crate::runner::{Phase, Responses, Runner, view};
-use crate::store::{ChangeError, Committed, Ending, ReadError};
-use crate::task::{Cause, State, Task, TaskId};
+use crate::runner::{Live, Responses, Runner, view};
+use crate::store::{Committed, ReadError};
+use crate::task::{Canceller, Cause, State, Task, TaskId};
 
 /// Answers one of the three. The capability is checked before the id, so that a client without it
 /// learns nothing about ids; a foreign id reads like an unknown one.
@@ -35,8 +37,8 @@ pub(super) async fn answer(runner: &Runner, call: &Call) -> Outcome {
 
 async fn get(runner: &Runner, task: &Committed<Task>) -> Outcome {
     match look(runner, task).await {
-        Ok((phase, outcome)) => {
-            Outcome::Shaped(view::detailed(task, phase.as_ref(), outcome, runner.store().clock().now()))
+        Ok((live, outcome)) => {
+            Outcome::Shaped(view::detailed(task, live.as_deref(), outcome, runner.store().clock().now()))
         }
         Err(outcome) => outcome,
     }
@@ -44,15 +46,14 @@ async fn get(runner: &Runner, task: &Committed<Task>) -> Outcome {
 
 /// The `params` of `notifications/tasks` for a task; `None` if it cannot be read now.
 pub(super) async fn notification(runner: &Runner, task: &Committed<Task>) -> Option<Rope> {
-    let (phase, outcome) = look(runner, task).await.ok()?;
-    Some(view::notified(task, phase.as_ref(), outcome, runner.store().clock().now()))
+    let (live, outcome) = look(runner, task).await.ok()?;
+    Some(view::notified(task, live.as_deref(), outcome, runner.store().clock().now()))
 }
 
 /// What stands in a task beside its record, or what is said in place of it.
-async fn look(runner: &Runner, task: &Committed<Task>) -> Result<(Option<Phase>, view::Outcome), Outcome> {
+async fn look(runner: &Runner, task: &Committed<Task>) -> Result<(Option<Arc<Live>>, view::Outcome), Outcome> {
     if !task.state.is_terminal() {
-        let phase = runner.live().get(&task.id).map(|live| live.phase());
-        return Ok((phase, view::Outcome::Nothing));
+        return Ok((runner.live().get(&task.id), view::Outcome::Nothing));
     }
     let outcome = match &task.state {
         State::Completed { .. } => match runner.store().outcome(task).await {
@@ -64,7 +65,7 @@ async fn look(runner: &Runner, task: &Committed<Task>) -> Result<(Option<Phase>,
             Err(error) => return Err(unreadable(&error)),
         },
         State::Failed { cause: Cause::Ours(failure) } => view::Outcome::Error(RpcError::from(failure).raw().clone()),
-        State::Queued | State::Running { .. } | State::InputRequired { .. } | State::Cancelled => {
+        State::Queued | State::Running { .. } | State::InputRequired { .. } | State::Cancelled { .. } => {
             view::Outcome::Nothing
         }
     };
@@ -104,25 +105,9 @@ async fn update(runner: &Runner, call: &Call, task: &Committed<Task>) -> Outcome
 
 /// Acknowledges in any case: the stop is cooperative, and a task that has ended stays as it is.
 async fn cancel(runner: &Runner, task: &Committed<Task>) -> Outcome {
-    match stop(runner, task).await {
+    match runner.cancel(task, Canceller::Owner).await {
         Ok(()) => Outcome::Shaped(view::acknowledged()),
         Err(failure) => Outcome::Failed(failure),
-    }
-}
-
-/// Asks the run of a task to stop; one that has ended stays as it is.
-pub(super) async fn stop(runner: &Runner, task: &Committed<Task>) -> Result<(), Failure> {
-    if task.state.is_terminal() {
-        return Ok(());
-    }
-    if let Some(live) = runner.live().get(&task.id) {
-        live.cancel();
-        return Ok(());
-    }
-    // The record is open, but nothing runs: it is just being settled, or nobody will.
-    match runner.store().settle(&task.id, Ending::Cancelled).await {
-        Ok(_) | Err(ChangeError::Refused(..)) => Ok(()),
-        Err(error) => Err(error.to_failure()),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Which field case is shown where: `tests/field-cases.md`.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
+mod admin;
 mod asking;
 mod bytes;
 mod client;

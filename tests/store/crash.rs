@@ -219,7 +219,7 @@ pub(crate) async fn check(path: &Path, known: &BTreeMap<TaskId, Known>) -> Resul
 fn is_end(state: &State, ending: &Ending) -> bool {
     use raincheck::task::Cause;
     match (state, ending) {
-        (State::Completed { .. }, Ending::Completed(_)) | (State::Cancelled, Ending::Cancelled) => true,
+        (State::Completed { .. }, Ending::Completed(_)) | (State::Cancelled { .. }, Ending::Cancelled) => true,
         (State::Failed { cause: Cause::Ours(kept) }, Ending::Failed(failure)) => kept == failure,
         _ => false,
     }

@@ -8,6 +8,7 @@ mod contract;
 mod crash;
 mod keys;
 mod kill;
+mod listing;
 mod opening;
 mod outcomes;
 mod shelf;

@@ -1,21 +1,18 @@
 //! One MCP endpoint: requests out, JSON or a stream of events back (2026-07-28, Streamable HTTP).
 
 use std::fmt;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{HeaderName, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, Error as SendError};
-use hyper_util::rt::TokioExecutor;
+use hyper_util::client::legacy::Error as SendError;
 use serde_json::json;
 use url::Url;
 
 use super::error::ClientError;
+use super::wire::Wire;
 use crate::protocol::error::code;
 use crate::protocol::message::{self, Message, RequestId};
 use crate::protocol::rope::ObjectWriter;
@@ -27,8 +24,6 @@ const LARGEST: usize = 256 << 20;
 const DEEPEST: usize = 128;
 /// What makes the start of a call idempotent.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(10);
 
 /// One MCP endpoint and what goes to it with every request.
 pub(crate) struct Endpoint {
@@ -37,12 +32,6 @@ pub(crate) struct Endpoint {
     headers: HeaderMap,
     /// Whether somebody is there who can be asked.
     has_person: bool,
-}
-
-/// Without TLS no certificates are looked for, so plain HTTP works where there are none.
-enum Wire {
-    Plain(Client<HttpConnector, Full<Bytes>>),
-    Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
 /// What a request asks for, beside `_meta`.
@@ -73,17 +62,7 @@ impl Endpoint {
         if !url.username().is_empty() || url.password().is_some() {
             return Err("the URL must hold no credentials; use --header 'Authorization: ...'".to_owned());
         }
-        let wire = match url.scheme() {
-            "http" => Wire::Plain(Client::builder(TokioExecutor::new()).build(connector())),
-            "https" => {
-                let tls = HttpsConnectorBuilder::new()
-                    .with_native_roots()
-                    .map_err(|error| format!("no certificate authorities are found on this machine: {error}"))?;
-                let connector = tls.https_only().enable_http1().enable_http2().wrap_connector(connector());
-                Wire::Tls(Client::builder(TokioExecutor::new()).build(connector))
-            }
-            other => return Err(format!("the scheme must be http or https, found \"{other}\"")),
-        };
+        let wire = Wire::to(&url)?;
         Ok(Self { url, wire, headers, has_person: false })
     }
 
@@ -156,11 +135,7 @@ impl Endpoint {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
-        let sent = match &self.wire {
-            Wire::Plain(client) => client.request(request),
-            Wire::Tls(client) => client.request(request),
-        };
-        sent.await.map_err(|error: SendError| {
+        self.wire.send(request).await.map_err(|error: SendError| {
             if error.is_connect() {
                 ClientError::Unreachable { at: self.public_url(), source: error.into() }
             } else {
@@ -247,14 +222,6 @@ pub(crate) fn add_header(headers: &mut HeaderMap, line: &str) -> Result<(), Stri
     read.set_sensitive(true);
     headers.append(name, read);
     Ok(())
-}
-
-fn connector() -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_connect_timeout(Some(CONNECT));
-    connector.set_nodelay(true);
-    connector
 }
 
 fn not_mcp(error: &dyn std::error::Error) -> ClientError {

@@ -12,6 +12,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wire;
 
 pub(super) use answer::{check_answer, how_to_answer};
 pub(super) use endpoint::{Answered, Ask, Endpoint, add_header, explain};
@@ -21,3 +22,4 @@ pub(super) use handles::{Handle, Handles};
 pub(super) use person::Person;
 pub(super) use show::{Display, failure, result};
 pub(super) use view::{Status, TaskView, questions};
+pub(super) use wire::Wire;

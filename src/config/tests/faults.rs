@@ -16,7 +16,15 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
     ),
     ("[listen]\nhtpp = \"127.0.0.1:1\"", &[("listen.htpp", "unknown key; did you mean \"http\"?")]),
     ("[listen]\nstdio = true\nhttp = \"127.0.0.1:1\"", &[("listen.stdio", "take one of them out")]),
-    ("[admin]\nhttp = \"127.0.0.1:1\"", &[("admin", "not in this version yet")]),
+    ("[admin]\nhttp = \"127.0.0.1:8080\"", &[("admin.http", "is the address of listen.http")]),
+    ("[admin]\nhttp = \"0.0.0.0:1\"", &[("admin.http", "whoever comes could stop every task")]),
+    ("[admin]\ntoken = \"x\"", &[("admin.http", "is missing")]),
+    ("[admin]\nhttp = \"127.0.0.1:1\"\ntoken = \"a b\"", &[("admin.token", "printable ASCII")]),
+    (
+        "[admin]\nhttp = \"127.0.0.1:1\"\ntoken = \"a\"\nsha256 = \"00\"",
+        &[("admin.sha256", "64 hex digits"), ("admin.sha256", "exactly one")],
+    ),
+    ("[admin]\nhttp = \"0.0.0.0:1\"\ntoken_env = \"NO_SUCH\"", &[("admin.token_env", "is not set")]),
     ("[listen]\npublic_url = \"ftp://h/\"", &[("listen.public_url", "must be http or https")]),
     (
         "[listen]\nallowed_hosts = [\"a.example\", \"b:80\", \"http://c\"]",

@@ -110,6 +110,11 @@ impl Gate {
         Arc::new(Self { state: Mutex::new(state), keys: RandomState::new() })
     }
 
+    /// How many calls wait.
+    pub(in crate::runner) fn waiting(&self) -> usize {
+        self.state().line.len()
+    }
+
     /// Takes slots, or a place in the line. Refused, it has changed nothing.
     pub(in crate::runner) fn enter(self: &Arc<Self>, guest: &Guest<'_>) -> Result<Entry, Failure> {
         let owner = self.keys.hash_one(guest.principal);

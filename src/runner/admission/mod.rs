@@ -80,6 +80,11 @@ impl Admission {
         Ok(Admitted { entry, fare })
     }
 
+    /// How many calls wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.gate.waiting()
+    }
+
     fn limits(&self, principal: &Principal) -> &OwnerLimits {
         self.rules.of(match principal {
             Principal::Named(name) => Some(name),

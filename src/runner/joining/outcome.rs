@@ -29,7 +29,7 @@ pub(super) async fn of(store: &Store, task: &Committed<Task>) -> Outcome {
                 .push_str("; this is how an earlier call with the same key ended, a new run needs another key");
             Outcome::Failed(failure)
         }
-        State::Cancelled => Outcome::Failed(cancelled()),
+        State::Cancelled { .. } => Outcome::Failed(cancelled()),
         State::Queued | State::Running { .. } | State::InputRequired { .. } => {
             Outcome::Failed(Failure::outcome_unknown("the earlier call has not ended"))
         }

@@ -9,8 +9,7 @@ use super::job::{self, Arguments};
 use super::words::Said;
 use crate::protocol::{Call, Outcome};
 use crate::runner::Runner;
-use crate::task::{State, Task};
-use crate::tasks::handle;
+use crate::task::{Canceller, State, Task};
 
 /// How long the end of the job is waited for: a result that is on its way may still win.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -21,7 +20,7 @@ pub(super) async fn cancel(tool: &Companion, runner: &Runner, call: &Call) -> Re
     let (id, check) = (task.id, &tool.names.check);
     if task.state.is_terminal() {
         let text = match task.state {
-            State::Cancelled => format!("Job {id} was cancelled before. Nothing is left to stop."),
+            State::Cancelled { .. } => format!("Job {id} was cancelled before. Nothing is left to stop."),
             _ => format!(
                 "Job {id} had ended before ({}), so there was nothing to stop. `{check}` says what came of it.",
                 task.state.status()
@@ -29,11 +28,11 @@ pub(super) async fn cancel(tool: &Companion, runner: &Runner, call: &Call) -> Re
         };
         return Ok(Said::of(&task, text).outcome());
     }
-    handle::stop(runner, &task).await.map_err(Outcome::Failed)?;
+    runner.cancel(&task, Canceller::Owner).await.map_err(Outcome::Failed)?;
     let ended = |task: &Task| task.state.is_terminal();
     let task = job::wait_for(runner, task, Instant::now() + PATIENCE, ended).await?;
     let text = match &task.state {
-        State::Cancelled => format!(
+        State::Cancelled { .. } => format!(
             "Job {id} is cancelled. The server was told to stop; part of the work of `{}` may be done.",
             task.tool
         ),

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::Companion;
 use super::job::{self, Arguments};
 use super::questions;
-use super::words::{self, Said};
+use super::words::Said;
 use crate::protocol::{Call, Failure, Outcome, Retry, RpcError};
 use crate::runner::{Runner, view};
 use crate::store::Committed;
@@ -49,7 +49,7 @@ pub(super) async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Ta
             }
             Err(error) => handle::unreadable(&error),
         },
-        State::Cancelled => {
+        State::Cancelled { .. } => {
             let text = format!("Job {} was cancelled on request. It has no result.", task.id);
             Said::of(task, text).failed().outcome()
         }
@@ -57,11 +57,10 @@ pub(super) async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Ta
 }
 
 fn working(tool: &Companion, runner: &Runner, task: &Committed<Task>) -> Outcome {
-    let (now, phase) = (runner.store().clock().now(), runner.live().get(&task.id).map(|live| live.phase()));
-    let how_far = view::status_message(task, phase.as_ref(), now).unwrap_or_else(|| "working".to_owned());
-    let usual = runner.usual(task).map(words::usually).unwrap_or_default();
+    let (now, live) = (runner.store().clock().now(), runner.live().get(&task.id));
+    let how_far = view::status_message(task, live.as_deref(), now).unwrap_or_else(|| "working".to_owned());
     let text = format!(
-        "Job {} of the tool `{}` has not ended: {how_far}.{usual} Call `{}` with the same job again. Do not call `{}` \
+        "Job {} of the tool `{}` has not ended: {how_far}. Call `{}` with the same job again. Do not call `{}` \
          again for it: that would do the work a second time. To stop the job, call `{}`.",
         task.id, task.tool, tool.names.check, task.tool, tool.names.cancel
     );

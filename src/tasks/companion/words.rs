@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -61,13 +60,10 @@ impl WriteHandle for Words {
             ),
         };
         // Writing into a string cannot fail.
-        if let Some(how_far) = view::status_message(task, handed.phase, handed.now) {
+        if let Some(how_far) = view::status_message(task, handed.live, handed.now) {
             let _ = write!(text, " ({how_far})");
         }
         text.push('.');
-        if let Some(usual) = handed.usual {
-            text.push_str(&usually(usual));
-        }
         let _ = write!(
             text,
             " Do not call `{tool}` again for it: that would do the work a second time. To get the result, call \
@@ -139,11 +135,4 @@ pub(super) fn array(elements: impl IntoIterator<Item = Rope>) -> Rope {
     }
     array.push(Bytes::from_static(b"]"));
     array
-}
-
-/// How long a tool usually takes, as a sentence with a space in front.
-pub(super) fn usually(usual: Duration) -> String {
-    // Nobody plans by milliseconds.
-    let seconds = Duration::from_secs(usual.as_secs().max(1));
-    format!(" It usually takes about {}.", humantime::format_duration(seconds))
 }

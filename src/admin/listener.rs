@@ -1,0 +1,84 @@
+//! Accepts operators' connections: few, small, and never in the way of clients.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::{Admin, routes};
+use crate::jobs::Jobs;
+
+/// Connections at the same time; more wait.
+const CONNECTIONS: usize = 32;
+/// How long the headers of a request, or a connection without one, may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Bytes of all headers of a request.
+const HEADER_BYTES: usize = 16 << 10;
+/// How long nothing is accepted after the system had nothing left to accept with.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a connection may take to end, or one answer may wait to be read.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+pub(super) async fn serve(admin: Admin, listener: TcpListener, jobs: Jobs) {
+    let (admin, places) = (Arc::new(admin), Arc::new(Semaphore::new(CONNECTIONS)));
+    loop {
+        let accepted = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            biased;
+            () = jobs.stopping() => return,
+            accepted = accepted => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (admin, inner) = (Arc::clone(&admin), jobs.clone());
+                jobs.spawn("operator", async move {
+                    converse(admin, stream, inner).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept operators' connections at the moment");
+                let _ = tokio::time::timeout(ACCEPT_PAUSE, jobs.stopping()).await;
+            }
+        }
+    }
+}
+
+async fn converse(admin: Arc<Admin>, stream: TcpStream, jobs: Jobs) {
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let admin = Arc::clone(&admin);
+        async move {
+            // No request needs a body; what comes is not read.
+            let (parts, _body) = request.into_parts();
+            Ok::<_, Infallible>(routes::answer(&admin, &parts).await)
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEADER_BYTES);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // A place is not held by who reads slowly: there is nothing here that takes long.
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        () = jobs.stopping() => None,
+        () = tokio::time::sleep(PATIENCE * 20) => None,
+    };
+    let ended = if let Some(ended) = ended {
+        ended
+    } else {
+        connection.as_mut().graceful_shutdown();
+        tokio::time::timeout(LAST_MOMENT, connection).await.unwrap_or(Ok(()))
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an operator's connection ended badly");
+    }
+}

@@ -1,0 +1,48 @@
+//! The operators' side: health, metrics, an API in JSON and a page, on a listener of its own.
+//!
+//! | path | what |
+//! |---|---|
+//! | `GET /healthz` | the process lives |
+//! | `GET /readyz` | it takes calls: 200, else 503 and why |
+//! | `GET /metrics` | numbers as Prometheus reads them |
+//! | `GET /api/tasks?owner=&state=&server=&tool=&limit=&cursor=` | a page of tasks, the newest first |
+//! | `GET /api/tasks/ID`, `POST /api/tasks/ID/cancel` | one task |
+//! | `GET /api/tools` | how long tools take |
+//! | `GET /` | a page that lists tasks and can cancel them |
+//!
+//! Arguments and results are not to be had here, whoever asks.
+
+mod answer;
+mod door;
+mod listener;
+mod metrics;
+mod routes;
+mod tasks;
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+use self::door::Door;
+use crate::config::AdminConfig;
+use crate::jobs::Jobs;
+use crate::runner::Runner;
+
+/// What operators can see and do.
+#[derive(Debug)]
+pub struct Admin {
+    runner: Runner,
+    door: Door,
+}
+
+impl Admin {
+    /// For operators who are let in as `config` says; `local` is the address of the listener.
+    pub fn new(runner: Runner, config: &AdminConfig, local: SocketAddr) -> Self {
+        Self { runner, door: Door::new(config, local) }
+    }
+
+    /// Serves operators until `jobs` are told to stop.
+    pub async fn serve(self, listener: TcpListener, jobs: Jobs) {
+        listener::serve(self, listener, jobs).await;
+    }
+}

@@ -1,0 +1,177 @@
+//! Tasks, as operators see them.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::answer::{Answer, refused, value};
+use crate::protocol::Json;
+use crate::runner::{Runner, view};
+use crate::store::{Committed, Filter, ReadError, Status};
+use crate::task::{Canceller, Owner, Task, TaskId};
+
+/// What a list is asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Query {
+    /// The beginning of an owner's digest.
+    owner: Option<Vec<u8>>,
+    filter: Filter,
+    cursor: Option<TaskId>,
+    limit: Option<usize>,
+}
+
+/// Tasks of one page.
+const USUAL: usize = 50;
+const MOST: usize = 500;
+
+/// Bytes of an owner's digest that are shown: enough to tell owners apart, not enough to guess from.
+const SHOWN: usize = 6;
+
+pub(super) async fn list(runner: &Runner, query: &str) -> Answer {
+    let Query { owner, mut filter, cursor, limit } = match Query::read(query) {
+        Ok(query) => query,
+        Err(why) => return refused(StatusCode::BAD_REQUEST, &why),
+    };
+    if let Some(prefix) = owner {
+        match runner.store().owners_like(&prefix).as_deref() {
+            Ok([owner]) => filter.owner = Some(*owner),
+            Ok([]) => return value(StatusCode::OK, &json!({ "tasks": [] })),
+            Ok(_) => return refused(StatusCode::BAD_REQUEST, "owner: several begin so; give more digits"),
+            Err(error) => return unreadable(error),
+        }
+    }
+    match runner.store().list(filter, cursor, limit.unwrap_or(USUAL)).await {
+        Ok(page) => {
+            let tasks: Vec<Value> = page.tasks.iter().map(|task| shown(runner, task)).collect();
+            let mut list = json!({ "tasks": tasks });
+            if let (Some(next), Some(list)) = (page.next, list.as_object_mut()) {
+                list.insert("nextCursor".to_owned(), next.as_str().into());
+            }
+            value(StatusCode::OK, &list)
+        }
+        Err(error) => unreadable(&error),
+    }
+}
+
+pub(super) fn show(runner: &Runner, id: &str) -> Answer {
+    match find(runner, id) {
+        Ok(task) => value(StatusCode::OK, &shown(runner, &task)),
+        Err(answer) => *answer,
+    }
+}
+
+/// Asks the run to stop. 202 while it goes on, 200 with the task as it is if it has ended.
+pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
+    let task = match find(runner, id) {
+        Ok(task) => task,
+        Err(answer) => return *answer,
+    };
+    if task.state.is_terminal() {
+        return value(StatusCode::OK, &shown(runner, &task));
+    }
+    tracing::info!(task = ?task.id, tool = task.tool, "an operator cancels a task");
+    match runner.cancel(&task, Canceller::Operator).await {
+        Ok(()) => match find(runner, id) {
+            Ok(task) => {
+                let status = if task.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
+                value(status, &shown(runner, &task))
+            }
+            Err(answer) => *answer,
+        },
+        Err(failure) => refused(StatusCode::SERVICE_UNAVAILABLE, &failure.message),
+    }
+}
+
+fn find(runner: &Runner, id: &str) -> Result<Committed<Task>, Box<Answer>> {
+    let unknown = || Box::new(refused(StatusCode::NOT_FOUND, "there is no such task"));
+    let id: TaskId = id.parse().map_err(|_| unknown())?;
+    match runner.store().look(&id) {
+        Ok(task) => task.ok_or_else(unknown),
+        Err(error) => Err(Box::new(unreadable(&error))),
+    }
+}
+
+fn unreadable(error: &ReadError) -> Answer {
+    refused(StatusCode::SERVICE_UNAVAILABLE, &format!("the store cannot be read: {error}"))
+}
+
+/// A task without what it was called with and what it gave.
+fn shown(runner: &Runner, task: &Task) -> Value {
+    let (live, now) = (runner.live().get(&task.id), runner.store().clock().now());
+    let live = live.as_deref();
+    let facts = view::facts(task, live, now);
+    json!({
+        "id": task.id.as_str(),
+        "owner": owner(&task.owner),
+        "server": task.server,
+        "tool": task.tool,
+        "state": Status::of(&task.state).name(),
+        "statusMessage": view::status_message(task, live, now),
+        "createdAt": task.created.to_string(),
+        "lastUpdatedAt": task.updated.to_string(),
+        "reruns": task.reruns,
+        "facts": facts.and_then(|facts| Json::read::<Value>(&facts).ok()),
+    })
+}
+
+fn owner(owner: &Owner) -> String {
+    data_encoding::HEXLOWER.encode(owner.digest().get(..SHOWN).unwrap_or_default())
+}
+
+impl Query {
+    fn read(query: &str) -> Result<Self, String> {
+        let mut read = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            if value.is_empty() {
+                continue;
+            }
+            match name.as_ref() {
+                "owner" => {
+                    let digest = data_encoding::HEXLOWER_PERMISSIVE.decode(value.as_bytes());
+                    read.owner = Some(digest.map_err(|_| "owner: an even number of hex digits".to_owned())?);
+                }
+                "state" => {
+                    let known = Status::ALL.map(Status::name).join(", ");
+                    let status = Status::named(&value).ok_or_else(|| format!("state: one of {known}"))?;
+                    read.filter.status = Some(status);
+                }
+                "server" => read.filter.server = Some(value.into_owned()),
+                "tool" => read.filter.tool = Some(value.into_owned()),
+                "cursor" => {
+                    read.cursor = Some(value.parse().map_err(|_| "cursor: take nextCursor of a page".to_owned())?);
+                }
+                "limit" => {
+                    let limit = value.parse().ok().filter(|limit| (1..=MOST).contains(limit));
+                    read.limit = Some(limit.ok_or_else(|| format!("limit: a number from 1 to {MOST}"))?);
+                }
+                // Not repeated: it may be anything.
+                _ => return Err("there are owner, state, server, tool, limit and cursor".to_owned()),
+            }
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_what_is_wrong_with_it() {
+        for (query, says) in [
+            ("owner=abc", "owner: an even"),
+            ("state=working", "state: one of queued, running, input_required"),
+            ("limit=0", "limit: a number from 1"),
+            ("limit=501", "limit: a number from 1"),
+            ("cursor=x", "cursor: take"),
+            ("order=up", "there are owner, state"),
+        ] {
+            let why = Query::read(query).unwrap_err();
+            assert!(why.starts_with(says), "{query}: {why}");
+        }
+        let read = Query::read("owner=0Aff&state=queued&tool=a%20b&server=&limit=500").unwrap();
+        let filter = Filter { status: Some(Status::Queued), tool: Some("a b".to_owned()), ..Filter::default() };
+        assert_eq!(read, Query { owner: Some(vec![0x0a, 0xff]), filter, cursor: None, limit: Some(500) });
+        assert_eq!(Query::read("").unwrap(), Query::default());
+    }
+}

@@ -1,0 +1,199 @@
+//! `raincheck admin`: an operator looks at tasks and stops them.
+
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::Value;
+use url::form_urlencoded;
+
+use super::operator::Operator;
+use super::{exit, terminal};
+
+/// Lists, shows and cancels the tasks of a running proxy over its admin listener.
+#[derive(Debug, Args)]
+pub(super) struct Admin {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The newest tasks of all owners
+    List {
+        #[arg(long, help = "Only those so far: queued, running, input_required, completed, failed or cancelled")]
+        state: Option<String>,
+        /// Only those of this server
+        #[arg(long)]
+        server: Option<String>,
+        /// Only those of this tool
+        #[arg(long)]
+        tool: Option<String>,
+        /// Only those of this owner: what the column OWNER shows, or its beginning
+        #[arg(long)]
+        owner: Option<String>,
+        /// How many
+        #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
+        newest: usize,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// What is known of a task, without its arguments and its result
+    Show {
+        /// The id of the task
+        id: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Stop a task, whoever owns it
+    Cancel {
+        /// The id of the task
+        id: String,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    #[command(flatten)]
+    operator: Operator,
+    /// Print what the proxy sent, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Admin {
+    pub(super) async fn run(self) -> u8 {
+        let done = match self.command {
+            Command::List { state, server, tool, owner, newest, common } => {
+                let filter = [("state", state), ("server", server), ("tool", tool), ("owner", owner)];
+                list(&filter, newest, &common).await
+            }
+            Command::Show { id, common } => one(Method::GET, &id, "", &common).await,
+            Command::Cancel { id, common } => one(Method::POST, &id, "/cancel", &common).await,
+        };
+        match done.and_then(|text| terminal::print(&terminal::plain(&text)).map_err(|error| error.to_string())) {
+            Ok(()) => exit::OK,
+            Err(why) => {
+                terminal::complain(&why);
+                exit::FAILURE
+            }
+        }
+    }
+}
+
+/// Asks for pages until there are enough.
+async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common) -> Result<String, String> {
+    let (mut tasks, mut cursor) = (Vec::new(), None::<String>);
+    while tasks.len() < newest {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        for (name, value) in filter {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        query.append_pair("limit", &(newest - tasks.len()).min(500).to_string());
+        if let Some(cursor) = &cursor {
+            query.append_pair("cursor", cursor);
+        }
+        let mut page = common.operator.ask(Method::GET, &format!("/api/tasks?{}", query.finish())).await?;
+        if let Some(found) = page.get_mut("tasks").and_then(Value::as_array_mut) {
+            tasks.append(found);
+        }
+        cursor = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if common.json {
+        return Ok(Value::from(tasks).to_string());
+    }
+    if tasks.is_empty() {
+        return Ok("There are no such tasks.".to_owned());
+    }
+    Ok(table(&tasks))
+}
+
+async fn one(method: Method, id: &str, action: &str, common: &Common) -> Result<String, String> {
+    let id: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
+    let task = common.operator.ask(method, &format!("/api/tasks/{id}{action}")).await?;
+    if common.json {
+        return Ok(task.to_string());
+    }
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for (label, name) in [
+        ("id", "id"),
+        ("state", "state"),
+        ("says", "statusMessage"),
+        ("server", "server"),
+        ("tool", "tool"),
+        ("owner", "owner"),
+        ("created", "createdAt"),
+        ("updated", "lastUpdatedAt"),
+    ] {
+        let _ = writeln!(text, "{label:8} {}", field(&task, name, 300));
+    }
+    for (name, value) in task.get("facts").and_then(Value::as_object).into_iter().flatten() {
+        let name = name.strip_prefix("dev.raincheck/").unwrap_or(name);
+        let _ = writeln!(text, "{:8} {}", terminal::one_line(name, 20), terminal::one_line(&value.to_string(), 300));
+    }
+    Ok(text)
+}
+
+/// One line a task, in columns as wide as they need to be.
+fn table(tasks: &[Value]) -> String {
+    let head = ["ID", "CREATED", "STATE", "SERVER", "TOOL", "OWNER"].map(str::to_owned);
+    let row = |task: &Value| {
+        let short = field(task, "createdAt", 19).trim_end_matches('…').replace('T', " ");
+        let [id, state, server, tool, owner] =
+            ["id", "state", "server", "tool", "owner"].map(|name| field(task, name, 36));
+        [id, short, state, server, tool, owner]
+    };
+    let rows: Vec<_> = std::iter::once(head).chain(tasks.iter().map(row)).collect();
+    let mut widths = [0; 6];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let says = std::iter::once("SAYS".to_owned()).chain(tasks.iter().map(|task| field(task, "statusMessage", 80)));
+    let mut text = String::new();
+    for (row, says) in rows.iter().zip(says) {
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(text, "{cell:width$}  ");
+        }
+        text.push_str(&says);
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+fn field(task: &Value, name: &str, longest: usize) -> String {
+    terminal::one_line(task.get(name).and_then(Value::as_str).unwrap_or_default(), longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tasks_stand_in_columns_and_cannot_steer_the_terminal() {
+        let tasks = [
+            json!({ "id": "a1", "createdAt": "2026-07-28T10:30:00.123Z", "state": "running", "server": "s",
+                    "tool": "t\u{1b}[31m", "owner": "0011", "statusMessage": "running for 1s\nmore" }),
+            json!({ "id": "b22", "createdAt": "2026-07-28T10:31:00.123Z", "state": "input_required", "server": "s",
+                    "tool": "export", "owner": "0011", "statusMessage": null }),
+        ];
+        let expected = "\
+ID   CREATED              STATE           SERVER  TOOL    OWNER  SAYS
+a1   2026-07-28 10:30:00  running         s       t [31m  0011   running for 1s more
+b22  2026-07-28 10:31:00  input_required  s       export  0011
+";
+        assert_eq!(table(&tasks), expected);
+    }
+}

@@ -1,0 +1,92 @@
+//! `raincheck advise`: thresholds for each tool, from how long it really took.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{ArgGroup, Args};
+use http::Method;
+
+use super::operator::Operator;
+use super::{advice, exit, serve, terminal};
+use crate::clock::SystemClock;
+use crate::config::{self, Environment, StoreConfig};
+use crate::history::{History, Measured};
+use crate::jobs::Jobs;
+use crate::store::{Shelf, Store};
+
+/// Where the times are measured.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("where").required(true).args(["config", "store", "admin"]))]
+pub(super) struct Advise {
+    /// A configuration: its admin listener is asked if it has one that answers, else its store is read
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The store of a proxy that does not run
+    #[arg(long, value_name = "DIRECTORY")]
+    store: Option<PathBuf>,
+    /// The admin listener of a proxy that runs
+    #[arg(long, value_name = "URL")]
+    admin: Option<String>,
+    /// The variable that holds the token of [admin]
+    #[arg(long, value_name = "NAME")]
+    token_env: Option<String>,
+}
+
+/// The configuration of a store, whichever it is.
+const ANY: &str = "[[server]]\nname = \"any\"\nurl = \"http://127.0.0.1:1/mcp\"\n";
+
+impl Advise {
+    pub(super) async fn run(self) -> u8 {
+        let found = match (&self.config, &self.store, &self.admin) {
+            (_, _, Some(url)) => self.ask(url.clone()).await,
+            (_, Some(path), _) => match config::parse(ANY, &Environment::of_process()) {
+                Ok(config) => read(&StoreConfig { path: path.clone(), ..config.store }).await,
+                Err(faults) => return serve::report(&faults),
+            },
+            (Some(path), ..) => match config::load(path, &Environment::of_process()) {
+                Ok(config) => {
+                    let asked = match &config.admin {
+                        Some(admin) => Some(self.ask(format!("http://{}", admin.http)).await),
+                        None => None,
+                    };
+                    match asked {
+                        Some(Ok(tools)) => Ok(tools),
+                        Some(Err(why)) => read(&config.store).await.map_err(|error| format!("{why}; {error}")),
+                        None => read(&config.store).await,
+                    }
+                }
+                Err(faults) => return serve::report(&faults),
+            },
+            (None, None, None) => return exit::USAGE,
+        };
+        match found.and_then(|tools| terminal::print(&advice::text(&tools)).map_err(|error| error.to_string())) {
+            Ok(()) => exit::OK,
+            Err(why) => {
+                terminal::complain(&why);
+                exit::FAILURE
+            }
+        }
+    }
+
+    async fn ask(&self, url: String) -> Result<Vec<Measured>, String> {
+        let operator = Operator { url, token_env: self.token_env.clone() };
+        let mut answer = operator.ask(Method::GET, "/api/tools").await?;
+        let tools = answer.get_mut("tools").map(serde_json::Value::take).unwrap_or_default();
+        serde_json::from_value(tools).map_err(|error| format!("that is no answer of an admin listener: {error}"))
+    }
+}
+
+/// Reads a store that nobody has open.
+async fn read(config: &StoreConfig) -> Result<Vec<Measured>, String> {
+    // Nothing is made where nothing is.
+    if !Path::new(&config.path).join("raincheck.store").is_file() {
+        return Err(format!("there is no store in {}", config.path.display()));
+    }
+    let jobs = Jobs::new();
+    let opened = Store::open(config, Arc::new(SystemClock), &jobs)
+        .map_err(|error| format!("{error}; a proxy that runs is asked with --admin"))?;
+    jobs.stop();
+    let kept = opened.store.shelf(Shelf::History).map_err(|error| error.to_string());
+    opened.store.close().await;
+    Ok(History::load(kept?).measured())
+}

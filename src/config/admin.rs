@@ -1,0 +1,32 @@
+//! `[admin]`: the operators' side.
+
+use std::net::SocketAddr;
+
+use super::owner;
+use super::reader::{Reader, Section};
+use super::run::{AdminConfig, Listen};
+
+pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, listen: &Listen) -> Option<AdminConfig> {
+    // Where it is set, it is not for the servers behind.
+    let _ = reader.variable("RAINCHECK_ADMIN_TOKEN");
+    let http: Option<SocketAddr> = section.get(reader, "http");
+    let says_token = ["token", "token_env", "token_file", "sha256"].into_iter().any(|key| section.has(reader, key));
+    let token = says_token.then(|| owner::proof(reader, section)).flatten();
+    let Some(http) = http else {
+        if says_token && !section.has(reader, "http") {
+            section.fault(reader, "http", "is missing: the address for operators, such as \"127.0.0.1:8081\"");
+        }
+        return None;
+    };
+    if http == listen.http && http.port() != 0 {
+        section.fault(reader, "http", "is the address of listen.http; operators need another");
+    }
+    if !says_token && !http.ip().is_loopback() {
+        let message = format!(
+            "{http} can be reached from other machines, where whoever comes could stop every task: set admin.token_env \
+             (or token_file, sha256, token), or bind to 127.0.0.1"
+        );
+        section.fault(reader, "http", message);
+    }
+    Some(AdminConfig { http, token })
+}

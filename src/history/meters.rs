@@ -1,0 +1,137 @@
+//! Numbers that only rise, for whoever watches the proxy: how runs ended, and how long they took.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::shared_map::SharedMap;
+
+/// Counts runs by tool. Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub struct Meters(Arc<SharedMap<String, Meter>>);
+
+/// The runs of one tool since the start of the process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meter {
+    /// By [`End`], in the order of [`End::ALL`].
+    pub ends: [u64; End::ALL.len()],
+    /// Runs by how long they took: each bound of [`BOUNDS`], then those that took longer.
+    pub took: [u64; BOUNDS.len() + 1],
+    /// Seconds that all of these took together.
+    pub seconds: f64,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With a result.
+    Completed,
+    /// With a result that has `isError`.
+    ToolError,
+    /// With a JSON-RPC error of the server.
+    ServerError,
+    /// It was stopped: by the owner, an operator, or a caller that hung up.
+    Cancelled,
+    /// It took too long.
+    Timeout,
+    /// With another failure of ours.
+    Failed,
+}
+
+/// Seconds.
+pub const BOUNDS: [f64; 13] = [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
+
+/// Tools with counts of their own. Those that come later share one: whoever calls made-up names must not fill the
+/// memory.
+const MOST: usize = 256;
+
+impl End {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Completed, Self::ToolError, Self::ServerError, Self::Cancelled, Self::Timeout, Self::Failed];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::ToolError => "tool_error",
+            Self::ServerError => "server_error",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether the tool ended the run, well or not.
+    pub const fn is_the_tools(self) -> bool {
+        matches!(self, Self::Completed | Self::ToolError | Self::ServerError)
+    }
+}
+
+impl Meters {
+    pub(super) fn count(&self, name: &str, end: End, took: Duration) {
+        let change = |meter: &mut Meter| meter.count(end, took);
+        if self.0.update(name, change).is_some() {
+            return;
+        }
+        let name = if self.0.len() < MOST { name } else { super::OTHER };
+        self.0.update_or_insert(name.to_owned(), Meter::default, change);
+    }
+
+    /// The counts of each server and tool, in the order of their names.
+    pub fn all(&self) -> Vec<(String, String, Meter)> {
+        let mut all = Vec::new();
+        self.0.for_each(|name, meter| {
+            let (server, tool) = super::parts(name);
+            all.push((server.to_owned(), tool.to_owned(), meter.clone()));
+        });
+        all.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
+        all
+    }
+}
+
+impl Meter {
+    fn count(&mut self, end: End, took: Duration) {
+        if let Some(count) = End::ALL.iter().position(|other| *other == end).and_then(|at| self.ends.get_mut(at)) {
+            *count += 1;
+        }
+        if !end.is_the_tools() {
+            return;
+        }
+        let seconds = took.as_secs_f64();
+        let at = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
+        if let Some(count) = self.took.get_mut(at) {
+            *count += 1;
+        }
+        self.seconds += seconds;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_counted_by_end_and_by_what_they_took() {
+        let meters = Meters::default();
+        for (end, millis) in [(End::Completed, 250), (End::Completed, 251), (End::ToolError, 1), (End::Timeout, 9)] {
+            meters.count(&crate::history::name("s", "t"), end, Duration::from_millis(millis));
+        }
+        let all = meters.all();
+        let (server, tool, meter) = &all[0];
+        assert_eq!((server.as_str(), tool.as_str(), all.len()), ("s", "t", 1));
+        assert_eq!(meter.ends, [2, 1, 0, 0, 1, 0]);
+        assert_eq!(meter.took[..4], [1, 1, 1, 0]);
+        assert!((meter.seconds - 0.502).abs() < 1e-9);
+    }
+
+    #[test]
+    fn made_up_names_share_one_place() {
+        let meters = Meters::default();
+        for at in 0..1000 {
+            meters.count(&crate::history::name("s", &at.to_string()), End::ServerError, Duration::ZERO);
+        }
+        let all = meters.all();
+        assert_eq!(all.len(), MOST + 1);
+        assert_eq!((all[0].0.as_str(), all[0].2.ends[2]), ("(other)", 1000 - MOST as u64));
+    }
+}

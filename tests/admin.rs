@@ -1,0 +1,220 @@
+//! The operators' side, over sockets.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use raincheck::admin::Admin;
+use raincheck::config::{AdminConfig, Mode, TokenProof, ToolPolicy};
+use raincheck::history::End;
+use raincheck::jobs::Jobs;
+use raincheck::protocol::{Outcome, RpcError};
+use serde_json::{Value, json};
+use support::calls::{call, call_of, text};
+use support::layer::{PATIENCE, Proxy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+/// A listener for operators of `proxy`.
+struct Operators {
+    address: SocketAddr,
+    jobs: Jobs,
+}
+
+impl Operators {
+    async fn of(proxy: &Proxy, token: Option<&str>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let token = token.map(|token| TokenProof::Plain(token.to_owned()));
+        let admin = Admin::new(proxy.runner.clone(), &AdminConfig { http: address, token }, address);
+        let jobs = Jobs::new();
+        jobs.spawn("operators", admin.serve(listener, jobs.clone()));
+        Self { address, jobs }
+    }
+
+    /// The status, the head and the body of an answer.
+    async fn send(&self, line: &str, headers: &str) -> (u16, String, String) {
+        let exchange = async {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            let request = format!("{line} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            (head[9..12].parse().unwrap(), head.to_ascii_lowercase(), body.to_owned())
+        };
+        timeout(PATIENCE, exchange).await.expect("no answer")
+    }
+
+    async fn ask(&self, line: &str) -> (u16, String) {
+        let (status, _, body) = self.send(line, &format!("Host: {}\r\n", self.address)).await;
+        (status, body)
+    }
+
+    async fn value(&self, line: &str) -> (u16, Value) {
+        let (status, body) = self.ask(line).await;
+        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
+    }
+
+    /// The ids of a list.
+    async fn ids(&self, query: &str) -> Vec<String> {
+        let (status, list) = self.value(&format!("GET /api/tasks?{query}")).await;
+        assert_eq!(status, 200, "{list}");
+        list["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Operators {
+    fn drop(&mut self) {
+        self.jobs.stop();
+    }
+}
+
+fn proxy() -> Proxy {
+    Proxy::new(ToolPolicy { mode: Mode::Task, ..ToolPolicy::default() })
+}
+
+async fn task(proxy: &Proxy, who: &str, tool: &str) -> String {
+    let params = json!({ "name": tool, "arguments": { "secret": "s3cr3t" } });
+    let created = proxy.value(call_of(who, true, "tools/call", params)).await;
+    // Ids of one millisecond have no order.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    created["taskId"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
+    let mut proxy = proxy();
+    let operators = Operators::of(&proxy, None).await;
+    assert_eq!(operators.value("GET /api/tasks").await, (200, json!({ "tasks": [] })));
+    let (one, two) = (task(&proxy, "ann", "export").await, task(&proxy, "bo", "import").await);
+    let three = task(&proxy, "ann", "import").await;
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(Outcome::Result(text(r#"{"content":[{"type":"text","text":"s3cr3t"}]}"#)));
+    proxy.ended(&one).await;
+
+    assert_eq!(operators.ids("").await, [three.as_str(), &two, &one]);
+    assert_eq!(operators.ids("state=running&tool=import").await, [three.as_str(), &two]);
+    assert_eq!(operators.ids("state=completed").await, [one.as_str()]);
+    let (_, first) = operators.value("GET /api/tasks?limit=2").await;
+    let next = first["nextCursor"].as_str().unwrap();
+    assert_eq!(operators.ids(&format!("limit=2&cursor={next}")).await, [one.as_str()]);
+    let (_, shown) = operators.value(&format!("GET /api/tasks/{one}")).await;
+    let owner = shown["owner"].as_str().unwrap();
+    assert_eq!(operators.ids(&format!("owner={owner}")).await, [three.as_str(), &one]);
+    assert_eq!(operators.ids("owner=000000000000").await, [""; 0]);
+    assert_eq!(
+        (&shown["state"], &shown["tool"], &shown["server"]),
+        (&json!("completed"), &json!("export"), &json!("reports"))
+    );
+    let (_, shown) = operators.value(&format!("GET /api/tasks/{two}")).await;
+    assert!(shown["statusMessage"].as_str().unwrap().starts_with("running for"), "{shown}");
+    assert!(shown["facts"]["dev.raincheck/elapsedMs"].is_u64(), "{shown}");
+    for path in ["/api/tasks", &format!("/api/tasks/{one}"), "/metrics"] {
+        assert!(!operators.ask(&format!("GET {path}")).await.1.contains("s3cr3t"), "{path}");
+    }
+    for (line, status) in [
+        ("GET /api/tasks?limit=0", 400),
+        ("GET /api/tasks/x", 404),
+        ("GET /api/nothing", 404),
+        ("POST /api/tasks", 405),
+        ("DELETE /api/tasks", 405),
+        (&format!("GET /api/tasks/{two}/cancel"), 405),
+    ] {
+        assert_eq!(operators.ask(line).await.0, status, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_stops_any_task_and_its_owner_is_told_who_it_was() {
+    let mut proxy = proxy();
+    let operators = Operators::of(&proxy, None).await;
+    let id = task(&proxy, "ann", "export").await;
+    let (_, sender) = proxy.next_sent().await;
+    let cancel = format!("POST /api/tasks/{id}/cancel");
+    let (status, shown) = operators.value(&cancel).await;
+    assert_eq!((status, &shown["id"]), (202, &json!(id)));
+    timeout(PATIENCE, sender.cancelled()).await.unwrap();
+    sender.done(Outcome::Error(RpcError::new(0, "Request cancelled")));
+    let ended = proxy.ended(&id).await;
+    assert_eq!((&ended["status"], &ended["statusMessage"]), (&json!("cancelled"), &json!("cancelled by the operator")));
+    let (status, shown) = operators.value(&cancel).await;
+    assert_eq!((status, &shown["state"]), (200, &json!("cancelled")));
+}
+
+#[tokio::test]
+async fn probes_and_metrics_say_how_the_proxy_is() {
+    let mut proxy = proxy();
+    let operators = Operators::of(&proxy, None).await;
+    assert_eq!(operators.ask("GET /healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(operators.ask("GET /readyz").await, (200, "ready\n".to_owned()));
+    task(&proxy, "ann", "export").await;
+    let quick = task(&proxy, "ann", "quick").await;
+    let _running = proxy.next_sent().await;
+    proxy.next_sent().await.1.done(Outcome::Result(text("{}")));
+    proxy.ended(&quick).await;
+    let (status, metrics) = operators.ask("GET /metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "raincheck_store_health{health=\"ready\"} 1",
+        "raincheck_store_tasks 2",
+        "raincheck_tasks_open{state=\"running\"} 1",
+        "raincheck_tasks_open{state=\"queued\"} 0",
+        "raincheck_live_tasks 1",
+        "raincheck_calls_waiting 0",
+        "raincheck_draining 0",
+        "raincheck_runs_total{server=\"reports\",tool=\"quick\",outcome=\"completed\"} 1",
+        "raincheck_run_seconds_count{server=\"reports\",tool=\"quick\"} 1",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+    }
+    assert!(
+        metrics.lines().all(|line| line.starts_with('#') || line.rsplit_once(' ').unwrap().1.parse::<f64>().is_ok())
+    );
+    let now = proxy.store.clock().now();
+    proxy.runner.history().ended("reports", "slow", End::Completed, Duration::from_secs(40), now);
+    let (_, tools) = operators.value("GET /api/tools").await;
+    assert_eq!((&tools["tools"][1]["tool"], &tools["tools"][1]["samples"]), (&json!("slow"), &json!(1)));
+    proxy.runner.drain();
+    assert_eq!(operators.ask("GET /readyz").await, (503, "not ready: it is stopping\n".to_owned()));
+    assert_eq!(operators.ask("GET /healthz").await.0, 200);
+}
+
+#[tokio::test]
+async fn pages_of_others_and_whoever_has_no_token_are_kept_out() {
+    let proxy = proxy();
+    let id = task(&proxy, "ann", "export").await;
+    let cancel = format!("POST /api/tasks/{id}/cancel");
+    let open = Operators::of(&proxy, None).await;
+    for (headers, status) in [
+        ("Host: evil.example\r\n", 403),
+        ("Host: localhost\r\nOrigin: https://evil.example\r\n", 403),
+        ("Host: localhost\r\nOrigin: null\r\n", 403),
+    ] {
+        let (found, head, _) = open.send(&cancel, headers).await;
+        assert_eq!(found, status, "{headers}");
+        assert!(!head.contains("access-control"), "{head}");
+    }
+    let (status, head, page) = open.send("GET /", "Host: localhost\r\n").await;
+    assert!(status == 200 && page.contains("/page.js") && head.contains("content-security-policy: default-src 'none'"));
+    assert!(!page.contains("<script>") && !page.contains("http"), "the page needs nothing from elsewhere");
+    for file in ["/page.js", "/page.css"] {
+        assert_eq!(open.ask(&format!("GET {file}")).await.0, 200);
+    }
+
+    let closed = Operators::of(&proxy, Some("t0ken")).await;
+    let with = |token: &str| format!("Host: admin.example\r\nAuthorization: Bearer {token}\r\n");
+    for line in ["GET /api/tasks", "GET /metrics", "GET /api/tools", "GET /nothing", cancel.as_str()] {
+        let (status, head, _) = closed.send(line, "Host: admin.example\r\n").await;
+        assert!(status == 401 && head.contains("www-authenticate: bearer"), "{line}: {head}");
+        assert_eq!(closed.send(line, &with("wrong")).await.0, 401, "{line}");
+    }
+    for line in ["GET /healthz", "GET /readyz", "GET /"] {
+        assert_eq!(closed.send(line, "Host: 10.0.0.7\r\n").await.0, 200, "{line}");
+    }
+    assert_eq!(proxy.value(call("tasks/get", json!({ "taskId": id }))).await["status"], "working");
+    assert_eq!(closed.send(&cancel, &with("t0ken")).await.0, 202);
+}

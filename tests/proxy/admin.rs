@@ -1,0 +1,94 @@
+//! An operator at the command line: the admin listener of a proxy, and what its times advise.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::process::{Ground, Proxy};
+use crate::{PATIENCE, eventually, member, within};
+
+/// Runs a command of the operator to its end.
+async fn raincheck(arguments: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_raincheck"));
+    command.args(arguments).env("ADMIN_TOKEN", "t0ken").kill_on_drop(true);
+    within(PATIENCE, command.output()).await.unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The URL of the admin listener, from the log.
+async fn admin_of(proxy: &Proxy) -> String {
+    let url = || {
+        let log = proxy.log();
+        let line = log.lines().find(|line| line.contains("operators are served"))?.to_owned();
+        Some(format!("http://{}", line.split("address=").nth(1)?.split_whitespace().next()?))
+    };
+    eventually("the admin listener", || url().is_some()).await;
+    url().unwrap()
+}
+
+#[tokio::test]
+async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
+    let rest = "[admin]\nhttp = \"127.0.0.1:0\"\ntoken = \"t0ken\"\n[defaults]\nmode = \"task\"";
+    let ground = Ground::demo(rest);
+    let proxy = ground.start().await;
+    let url = admin_of(&proxy).await;
+    let client = proxy.client();
+    let arguments = r#""name":"slow_report","arguments":{"seconds":600}"#;
+    let created = client.ask("tools/call", "slow_report", arguments).await;
+    let created: Value = serde_json::from_str(member(&created.message, "result")).unwrap();
+    let id = created["taskId"].as_str().unwrap();
+    let access = ["--url", url.as_str(), "--token-env", "ADMIN_TOKEN"];
+    let admin = async |words: &[&str]| raincheck(&[&["admin"], words, &access].concat()).await;
+
+    let listed = admin(&["list", "--state", "running"]).await;
+    assert!(listed.status.success() && said(&listed).contains(id) && said(&listed).contains("slow_report"));
+    let shown = admin(&["show", id, "--json"]).await;
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!((shown["state"].as_str(), shown["server"].as_str()), (Some("running"), Some("behind")));
+    assert!(admin(&["cancel", id]).await.status.success());
+    let get = format!("\"taskId\":\"{id}\"");
+    let cancelled = async {
+        while !client.ask("tasks/get", id, &get).await.message.contains("cancelled by the operator") {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    within(PATIENCE, cancelled).await;
+    assert!(said(&admin(&["list", "--state", "running"]).await).contains("no such tasks"));
+    let refused = raincheck(&["admin", "list", "--url", &url]).await;
+    assert!(refused.status.code() == Some(1) && said(&refused).contains("--token-env"), "{}", said(&refused));
+    let unknown = admin(&["cancel", "nothing"]).await;
+    assert!(unknown.status.code() == Some(1) && said(&unknown).contains("no such task"), "{}", said(&unknown));
+    assert_eq!(proxy.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn advice_comes_from_a_running_proxy_and_from_its_store() {
+    let ground = Ground::demo("[admin]\nhttp = \"127.0.0.1:0\"");
+    let proxy = ground.start().await;
+    let url = admin_of(&proxy).await;
+    let store = ground.store().display().to_string();
+    assert!(said(&raincheck(&["advise", "--admin", &url]).await).contains("nothing to advise"));
+    for _ in 0..20 {
+        proxy.client().ask("tools/call", "quick", r#""name":"quick","arguments":{}"#).await;
+    }
+    proxy.client().ask("tools/call", "batch", r#""name":"batch","arguments":{"items":["a"]}"#).await;
+    let asked = said(&raincheck(&["advise", "--admin", &url]).await);
+    for part in [
+        "# quick: 20 runs, p50 ",
+        "match = \"quick\"\nmode = \"auto\"\nafter = \"10s\"\ntimeout = \"1m\"",
+        "# batch: too few runs for advice, 1 of 20",
+    ] {
+        assert!(asked.contains(part), "{part} in {asked}");
+    }
+    let held = raincheck(&["advise", "--store", &store]).await;
+    assert!(held.status.code() == Some(1) && said(&held).contains("--admin"), "{}", said(&held));
+    assert_eq!(proxy.stop().await, Some(0));
+    // What was learned has been kept, and the configuration leads to it.
+    assert_eq!(said(&raincheck(&["advise", "--store", &store]).await), asked);
+    let config = ground.config().display().to_string();
+    assert_eq!(said(&raincheck(&["advise", "--config", &config]).await), asked);
+    assert!(said(&raincheck(&["advise", "--store", "/no/such/store"]).await).contains("there is no store in"));
+}
