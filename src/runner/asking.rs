@@ -130,8 +130,11 @@ impl Attendance {
 
     /// Whether the caller has left a call that goes on, so that nobody can be asked before somebody comes back.
     fn nobody_is_left(&self, seat: &Seat) -> bool {
+        // One who gets a handle in words answers with that.
         match (seat, self.way.questions) {
-            (Seat::Task(owned), Questions::PassOn | Questions::RoundTrip) => !owned.live.party().has_handle(),
+            (Seat::Task(owned), Questions::PassOn | Questions::RoundTrip) if self.way.promotion == Promotion::Never => {
+                !owned.live.party().has_handle()
+            }
             (Seat::Held(_) | Seat::Task(_) | Seat::Parked(_), _) => false,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use raincheck::config::{Fallback, Mode, ToolPolicy};
+use raincheck::config::{Dedupe, Fallback, Mode, ToolPolicy};
 use raincheck::protocol::{Outcome, RpcError};
 use serde_json::json;
 use tokio::time::timeout;
@@ -156,6 +156,22 @@ async fn a_tool_that_is_refused_says_so_to_the_model_of_a_legacy_client() {
     let modern = proxy.value(tool(Kind::Modern, "export", &json!({}))).await;
     assert_eq!(modern["error"]["code"], -32021);
     assert!(proxy.sent.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_repeat_of_a_call_joins_its_job_and_says_so() {
+    for kind in BOTH {
+        let mut proxy = Proxy::new(ToolPolicy { dedupe: Dedupe::Running, ..at_once() });
+        let (handle, sender) = started(&mut proxy, kind).await;
+        let again = proxy.value(tool(kind, "export", &json!({ "n": 1 }))).await;
+        assert_eq!(job(&again), job(&handle));
+        assert!(words(&again).contains("this call joined it") && !words(&handle).contains("joined"), "{again}");
+        assert!(proxy.sent.try_recv().is_err(), "it was sent again");
+        sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
+        let arguments = json!({ "job": job(&again) });
+        let Outcome::Result(result) = proxy.ask(tool(kind, "check_job", &arguments)).await else { panic!() };
+        assert_eq!(result.as_str(), r#"{"content":[]}"#);
+    }
 }
 
 #[tokio::test]
