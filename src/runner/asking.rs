@@ -56,7 +56,7 @@ impl Attendance {
                 Seat::Held(held) => held.board().unwrap_or_default(),
                 Seat::Parked(_) => Arc::default(),
             };
-            Box::new(Desk::new(board, limit))
+            Box::new(Desk::new(board, limit, self.asked_before.clone()))
         });
         let Some(question) = desk.post(ask, &self.run.shared.shares, &self.run.principal) else { return Some(seat) };
         Some(match seat {
@@ -90,7 +90,8 @@ impl Attendance {
             Promotion::After(_) | Promotion::AtOnce => {
                 let limit = self.run.plan.policy.ask_timeout;
                 let board = held.board().unwrap_or_default();
-                let desk = self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit)));
+                let desk =
+                    self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit, self.asked_before.clone())));
                 let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &self.run.principal) else { return };
                 copy
             }

@@ -14,6 +14,7 @@ use super::live::Phase;
 use super::run::Run;
 use super::seat::{Held, Owned, Seat, Standing};
 use crate::clock::Timestamp;
+use crate::store::Anchored;
 use crate::task::{Asked, Charge, Expiry, State, Task, TaskId};
 
 /// What a task is made of, beside the plan.
@@ -24,6 +25,8 @@ pub(super) struct Seed {
     pub(super) board: Arc<Board>,
     /// What the handle looks like; `None` for as the plan says.
     pub(super) form: Option<Form>,
+    /// Where the run is, if that is known.
+    pub(super) anchored: Option<Anchored>,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -66,7 +69,7 @@ impl Run {
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
         let charge = Charge::new(plan.policy.price, plan.policy.price_per_minute);
-        Task { charge, asked, state, ..queued }
+        Task { charge, asked, state, reruns: self.reruns, ..queued }
     }
 }
 
@@ -97,6 +100,7 @@ impl Attendance {
 impl Seed {
     /// A task that has asked nothing yet.
     pub(super) fn silent(state: State, phase: Phase) -> Self {
-        Self { state, phase, asked: Asked::default(), board: Arc::default(), form: None }
+        let (asked, board) = (Asked::default(), Arc::default());
+        Self { state, phase, asked, board, form: None, anchored: None }
     }
 }

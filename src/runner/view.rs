@@ -96,11 +96,6 @@ fn details(mut writer: ObjectWriter, seen: &Seen<'_>, outcome: Outcome) -> Rope 
     writer.finish()
 }
 
-/// One line on how far a task is.
-pub fn status_message(task: &Task, live: Option<&Live>, now: Timestamp) -> Option<String> {
-    Seen::of(task, live, now).message()
-}
-
 /// The empty acknowledgement of `tasks/update` and `tasks/cancel`. Some clients refuse any other member.
 pub fn acknowledged() -> Rope {
     let mut writer = ObjectWriter::new();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::companion::Companions;
+use super::forwards::Forwards;
 use super::service::TasksService;
 use crate::config::{CompanionNames, ForwardCancel, ServerConfig};
 use crate::policy::Policies;
@@ -21,6 +22,7 @@ pub struct TasksLayer {
     linger: Linger,
     strange_states: StrangeStates,
     companion_names: CompanionNames,
+    forwards: Forwards,
 }
 
 /// What becomes of a call whose `requestState` is none of ours.
@@ -42,6 +44,7 @@ impl TasksLayer {
             linger: Linger::AtMost(Duration::from_secs(30)),
             strange_states: StrangeStates::PassOn,
             companion_names: CompanionNames::default(),
+            forwards: Forwards::Any,
         }
     }
 
@@ -70,7 +73,8 @@ impl TasksLayer {
 
     /// With what the config of the server says. Our upstreams ask by events.
     #[must_use]
-    pub fn for_server(self, config: &ServerConfig) -> Self {
+    pub fn for_server(mut self, config: &ServerConfig) -> Self {
+        self.forwards = Forwards::of(config);
         let named = self.refuse_strange_states().companion_tools(config.companion_tools.clone());
         named.linger(match config.cancel {
             ForwardCancel::Forward | ForwardCancel::Never => Linger::AtMost(config.cancel_grace),
@@ -85,6 +89,7 @@ impl<S> Layer<S> for TasksLayer {
     fn layer(&self, inner: S) -> Self::Service {
         let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
         let companions = Companions::new(self.companion_names.clone(), policies.clone());
-        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states, companions)
+        let forwards = self.forwards.clone();
+        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states, forwards, companions)
     }
 }

@@ -114,6 +114,7 @@
 mod advert;
 mod companion;
 mod fallback;
+mod forwards;
 mod handle;
 mod http;
 mod layer;
