@@ -330,9 +330,9 @@ impl Attendance {
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
         let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
         let mut seed = Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() });
-        seed.form = Some(self.way.form.clone());
         seed.anchored = self.anchoring.as_ref().and_then(|anchoring| anchoring.fresh());
         seed.asked.clone_from(&self.asked_before);
+        seed.form = Some(self.way.form.clone());
         if let Some(desk) = &mut self.desk {
             let questions = desk.board.questions();
             seed.asked = desk.asked.clone();

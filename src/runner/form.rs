@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::live::Live;
 use super::{Shared, view};
@@ -26,6 +27,16 @@ pub enum Form {
 pub trait WriteHandle: fmt::Debug + Send + Sync {
     /// The result of the call that became this task, in the shape of the client's era.
     fn write(&self, handed: &Handed<'_>) -> Rope;
+
+    /// How long the client wants the task to be kept, counted from its creation; `None` if it does not say.
+    fn ttl(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether the repeat of a call that has ended is answered by a handle too. Words say that there is no result yet.
+    fn is_for_ended(&self) -> bool {
+        false
+    }
 }
 
 /// A task whose handle is given out.
@@ -66,6 +77,14 @@ impl Form {
                 Occasion::Joined => view::joined(handed.task, handed.live, handed.now),
             },
             Self::Other(writer) => writer.write(handed),
+        }
+    }
+
+    /// How long the client wants the task to be kept.
+    pub(super) fn ttl(&self) -> Option<Duration> {
+        match self {
+            Self::Task => None,
+            Self::Other(writer) => writer.ttl(),
         }
     }
 }

@@ -23,10 +23,10 @@ pub(super) struct Seed {
     pub(super) phase: Phase,
     pub(super) asked: Asked,
     pub(super) board: Arc<Board>,
-    /// What the handle looks like; `None` for as the plan says.
-    pub(super) form: Option<Form>,
     /// Where the run is, if that is known.
     pub(super) anchored: Option<Anchored>,
+    /// What the handle looks like; `None` for as the plan says.
+    pub(super) form: Option<Form>,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -58,9 +58,11 @@ impl Run {
 
     pub(super) fn record(&self, state: State, asked: Asked, now: Timestamp, repeat: Option<Repeat>) -> Task {
         let (plan, owner) = (&self.plan, self.shared.store.owner(&self.principal));
-        let expiry = match plan.policy.keep {
-            None => Expiry::Never,
-            Some(keep) => {
+        let expiry = match (plan.policy.keep, plan.way.form.ttl()) {
+            // What has a key is kept for as long as that counts.
+            (keep, Some(ttl)) if repeat.is_none() => Expiry::asked(ttl, keep),
+            (None, _) => Expiry::Never,
+            (Some(keep), _) => {
                 let keep = repeat.map_or(keep, |repeat| repeat.keep(keep));
                 let queue = if matches!(state, State::Queued) { plan.policy.queue_timeout } else { Duration::ZERO };
                 Expiry::covering(queue, plan.policy.timeout, keep)
@@ -100,7 +102,6 @@ impl Attendance {
 impl Seed {
     /// A task that has asked nothing yet.
     pub(super) fn silent(state: State, phase: Phase) -> Self {
-        let (asked, board) = (Asked::default(), Arc::default());
-        Self { state, phase, asked, board, form: None, anchored: None }
+        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None, form: None }
     }
 }

@@ -21,14 +21,16 @@ enum Gets {
 pub(super) fn way(tool: &str, policies: &Policies, caller: &Caller, companions: &Companions) -> Result<Way, Outcome> {
     let policy = policies.of(tool);
     let gets = match (policy.mode, caller.tasks, policy.fallback) {
+        (Mode::Sync, TaskSupport::Declared, _) => Gets::Held,
         (Mode::Auto, TaskSupport::Declared, _) => Gets::Task(Promotion::After(policy.after)),
         (Mode::Task, TaskSupport::Declared, _) => Gets::Task(Promotion::AtOnce),
-        (Mode::Auto, TaskSupport::Undeclared, Fallback::Handle) => Gets::Words(Promotion::After(policy.hold)),
-        (Mode::Task, TaskSupport::Undeclared, Fallback::Handle) => Gets::Words(Promotion::AtOnce),
-        (Mode::Task, TaskSupport::Undeclared, Fallback::Refuse) => return Err(refused(tool, policies, caller)),
-        (Mode::Sync, _, _)
-        | (Mode::Auto, TaskSupport::Undeclared, Fallback::Wait | Fallback::LegacyTasks | Fallback::Refuse)
-        | (Mode::Task, TaskSupport::Undeclared, Fallback::Wait | Fallback::LegacyTasks) => Gets::Held,
+        (mode, TaskSupport::Undeclared | TaskSupport::Augmenting, fallback) => match (mode, fallback) {
+            (Mode::Auto, Fallback::Handle) => Gets::Words(Promotion::After(policy.hold)),
+            (Mode::Task, Fallback::Handle) => Gets::Words(Promotion::AtOnce),
+            (Mode::Task, Fallback::Refuse) => return Err(refused(tool, policies, caller)),
+            // A call that is to be a task of 2025-11-25 says so (see `legacy`).
+            (_, Fallback::Wait | Fallback::LegacyTasks | Fallback::Refuse) | (Mode::Sync, _) => Gets::Held,
+        },
     };
     let abilities = caller.abilities.clone();
     let held = match caller.session {

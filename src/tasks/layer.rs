@@ -21,8 +21,8 @@ pub struct TasksLayer {
     server: Arc<str>,
     linger: Linger,
     strange_states: StrangeStates,
-    companion_names: CompanionNames,
     forwards: Forwards,
+    companion_names: CompanionNames,
 }
 
 /// What becomes of a call whose `requestState` is none of ours.
@@ -43,8 +43,8 @@ impl TasksLayer {
             server: Arc::from(server),
             linger: Linger::AtMost(Duration::from_secs(30)),
             strange_states: StrangeStates::PassOn,
-            companion_names: CompanionNames::default(),
             forwards: Forwards::Any,
+            companion_names: CompanionNames::default(),
         }
     }
 
@@ -90,6 +90,7 @@ impl<S> Layer<S> for TasksLayer {
         let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
         let companions = Companions::new(self.companion_names.clone(), policies.clone());
         let forwards = self.forwards.clone();
-        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states, forwards, companions)
+        let (linger, strange_states) = (self.linger, self.strange_states);
+        TasksService { inner, runner, policies, server, linger, strange_states, forwards, companions }
     }
 }

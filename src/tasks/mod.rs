@@ -118,6 +118,7 @@ mod forwards;
 mod handle;
 mod http;
 mod layer;
+mod legacy;
 mod listen;
 mod refused;
 mod service;

@@ -12,11 +12,11 @@ use tower_service::Service;
 use super::companion::Companions;
 use super::forwards::Forwards;
 use super::layer::StrangeStates;
-use super::{advert, fallback, handle, listen};
+use super::{advert, fallback, handle, legacy, listen};
 use crate::config::ToolPolicy;
 use crate::policy::Policies;
 use crate::protocol::error::code;
-use crate::protocol::{Abilities, Call, ClientSession, Method, Outcome, Reply, RpcError};
+use crate::protocol::{Abilities, Call, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
 use crate::runner::{
     Carries, Form, Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state,
 };
@@ -34,31 +34,17 @@ enum State {
 /// An MCP service with tasks.
 #[derive(Clone, Debug)]
 pub struct TasksService<S> {
-    inner: S,
-    runner: Runner,
-    policies: Policies,
-    server: Arc<str>,
-    linger: Linger,
-    strange_states: StrangeStates,
-    companions: Companions,
-    forwards: Forwards,
+    pub(super) inner: S,
+    pub(super) runner: Runner,
+    pub(super) policies: Policies,
+    pub(super) server: Arc<str>,
+    pub(super) linger: Linger,
+    pub(super) strange_states: StrangeStates,
+    pub(super) forwards: Forwards,
+    pub(super) companions: Companions,
 }
 
 impl<S> TasksService<S> {
-    #[expect(clippy::too_many_arguments, reason = "the layer alone makes it, of all that it was told")]
-    pub(super) fn new(
-        inner: S,
-        runner: Runner,
-        policies: Policies,
-        server: Arc<str>,
-        linger: Linger,
-        strange_states: StrangeStates,
-        forwards: Forwards,
-        companions: Companions,
-    ) -> Self {
-        Self { inner, runner, policies, server, linger, strange_states, companions, forwards }
-    }
-
     fn plan(&self, what: What, policy: &Arc<ToolPolicy>, way: Way, carries: Carries) -> Plan {
         Plan { server: Arc::clone(&self.server), what, way, policy: Arc::clone(policy), linger: self.linger, carries }
     }
@@ -80,6 +66,10 @@ where
 
     fn call(&mut self, call: Call) -> Self::Future {
         match call.method {
+            _ if legacy::is_ours(&call) => {
+                let runner = self.runner.clone();
+                async move { Ok(legacy::answer(&runner, call).await) }.boxed()
+            }
             Method::GetTask | Method::UpdateTask | Method::CancelTask => {
                 let runner = self.runner.clone();
                 async move { Ok(Reply::ready(handle::answer(&runner, &call).await)) }.boxed()
@@ -89,19 +79,23 @@ where
                 async move { Ok(service.call_tool_or_companion(call).await) }.boxed()
             }
             Method::CallTool => std::future::ready(Ok(self.call_tool(call))).boxed(),
-            Method::ListTools if self.companions.are_offered() => {
-                let first = self.pass_on(call.clone());
-                std::future::ready(Ok(self.companions.list(&self.runner, self.inner.clone(), call, first))).boxed()
-            }
+            Method::ListTools => std::future::ready(Ok(self.list_tools(call))).boxed(),
             Method::Discover => {
                 let inner = self.inner.clone();
                 async move { Ok(Reply::ready(discover(inner, call).await)) }.boxed()
             }
+            Method::Attach if legacy::offers_any(&self.policies) => {
+                let (inner, principal) = (self.inner.clone(), call.caller.principal.clone());
+                let attach = async move {
+                    let reply = inner.oneshot(call).await?;
+                    Ok(reply.changed(move |event| legacy::offer(event, &principal)))
+                };
+                attach.boxed()
+            }
             // They last as long as the client wants, and a notification is no run.
             Method::Attach | Method::Notify(_) | Method::Resume(_) => self.inner.clone().oneshot(call).boxed(),
             Method::Listen => listen::listen(&self.runner, self.inner.clone(), call),
-            Method::ListTools
-            | Method::GetPrompt
+            Method::GetPrompt
             | Method::ListPrompts
             | Method::ReadResource
             | Method::ListResources
@@ -122,8 +116,7 @@ where
     pub fn recover(&self, left: Vec<Committed<Task>>) {
         let planned = left.into_iter().map(|task| {
             let promotion = Promotion::AtOnce;
-            let (abilities, form) = (Abilities::none(), Form::Task);
-            let way = Way { promotion, questions: Questions::Promote, abilities, form };
+            let way = Way { promotion, questions: Questions::Promote, abilities: Abilities::none(), form: Form::Task };
             let policy = self.policies.of(&task.tool);
             let plan = self.plan(What::Tool(task.tool.clone()), policy, way, Carries::Nothing);
             (task, plan)
@@ -154,6 +147,22 @@ where
         self.runner.run(self.inner.clone(), call, plan)
     }
 
+    /// The tools of the server, with what is said of them and those beside them.
+    fn list_tools(&self, call: Call) -> Reply {
+        let tells_support = call.caller.tasks == TaskSupport::Augmenting;
+        let reply = if self.companions.are_offered() {
+            let first = self.pass_on(call.clone());
+            self.companions.list(&self.runner, self.inner.clone(), call, first)
+        } else {
+            self.pass_on(call)
+        };
+        if !tells_support {
+            return reply;
+        }
+        let policies = self.policies.clone();
+        reply.changed(move |event| legacy::with_support(event, &policies))
+    }
+
     /// A call of a tool of a server beside whose tools others are listed.
     async fn call_tool_or_companion(self, call: Call) -> Reply {
         let Some(tool) = call.params.name() else { return self.call_tool(call) };
@@ -174,6 +183,17 @@ where
                 "Invalid params: tools/call needs the name of a tool (params.name, a string)",
             )));
         };
+        let (tool, policy) = (tool.to_owned(), self.policies.of(tool));
+        let tool = tool.as_str();
+        let carries = self.forwards.carries(&call.caller.credentials);
+        let call = match legacy::asked(call, tool, policy) {
+            legacy::Asked::Nothing(call) => call,
+            legacy::Asked::Task(call, way) => {
+                let plan = self.plan(What::Tool(tool.to_owned()), policy, way, carries);
+                return self.runner.run(self.inner.clone(), call, plan);
+            }
+            legacy::Asked::Refused(error) => return Reply::ready(Outcome::Error(error)),
+        };
         let way = match fallback::way(tool, &self.policies, &call.caller, &self.companions) {
             Ok(way) => way,
             Err(refused) => return Reply::ready(refused),
@@ -185,7 +205,6 @@ where
                 State::Refused(error) => return Reply::ready(Outcome::Error(error)),
             }
         }
-        let carries = self.forwards.carries(&call.caller.credentials);
         let plan = self.plan(What::Tool(tool.to_owned()), self.policies.of(tool), way, carries);
         self.runner.run(self.inner.clone(), call, plan)
     }

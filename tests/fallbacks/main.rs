@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod augmented;
 mod jobs;
 mod lists;
 mod questions;

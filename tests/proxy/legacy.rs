@@ -39,18 +39,30 @@ impl Client {
         Self::open_at(proxy.base.clone(), capabilities).await
     }
 
+    /// The same, where calls may be tasks of that revision.
+    pub(crate) async fn open_with_tasks(proxy: &Proxy) -> Self {
+        let tasks = json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+        let told = json!({ "tools": {}, "tasks": tasks });
+        Self::told(proxy.base.clone(), &json!({ "elicitation": {} }), &told).await
+    }
+
     /// The same, at another address.
-    pub(crate) async fn open_at(base: String, capabilities: &Value) -> Self {
+    pub(crate) async fn open_at(base: String, declared: &Value) -> Self {
+        Self::told(base, declared, &json!({ "tools": {} })).await
+    }
+
+    /// The same, told of these capabilities.
+    async fn told(base: String, declared: &Value, capabilities: &Value) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new()).build_http();
         let mut client = Self { http, url: format!("{base}/mcp"), session: String::new() };
         let params = json!({ "protocolVersion": "2025-11-25", "clientInfo": { "name": "c", "version": "1" },
-            "capabilities": capabilities });
+            "capabilities": declared });
         let text = json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": params });
         let response = client.post(&text.to_string()).await;
         let session = response.headers().get("mcp-session-id").cloned();
         let body: Value = serde_json::from_str(&whole(response).await).unwrap();
         assert_eq!(body["result"]["serverInfo"]["name"], "scripted", "{body}");
-        assert_eq!(body["result"]["capabilities"], json!({ "tools": {} }));
+        assert_eq!(body["result"]["capabilities"], *capabilities);
         session.unwrap().to_str().unwrap().clone_into(&mut client.session);
         let ready = client.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
         assert_eq!(ready.status(), 202);

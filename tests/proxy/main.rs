@@ -20,6 +20,7 @@ mod kill;
 mod large;
 mod leaving;
 mod legacy;
+mod legacy_tasks;
 mod life;
 mod limits;
 mod noise;

@@ -7,6 +7,7 @@ mod fallbacks;
 mod host;
 mod keys;
 mod legacy;
+mod legacy_tasks;
 mod lines;
 mod stores;
 

@@ -85,8 +85,9 @@ impl Waiter {
 
     /// Whether a task that has ended was one for this caller: it took long enough.
     fn has_handle(&self, task: &Task) -> bool {
-        // Words say that there is no result yet.
-        if let Form::Other(_) = self.way.form {
+        if let Form::Other(writer) = &self.way.form
+            && !writer.is_for_ended()
+        {
             return false;
         }
         match self.way.promotion {
