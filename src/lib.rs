@@ -29,6 +29,9 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod front;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod jobs;
 pub mod lists;
 pub mod policy;

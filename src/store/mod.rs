@@ -21,6 +21,8 @@ mod durability;
 mod engine;
 mod error;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod large;
 mod op;
 mod open;
