@@ -20,8 +20,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use raincheck::clock::SystemClock;
 use raincheck::config::{
-    ForwardCancel, Limits, Listen, Mode, OwnerConfig, OwnerSource, ServerConfig, SessionCount, ToolPolicy, Transport,
-    UpstreamEra,
+    ForwardCancel, Limits, Listen, Mode, OwnerConfig, OwnerSource, ServerConfig, SessionCount, StderrFor, ToolPolicy,
+    Transport, UpstreamEra,
 };
 use raincheck::front::{Front, Mount};
 use raincheck::jobs::Jobs;
@@ -164,9 +164,9 @@ fn behind(server: &Server) -> ServerConfig {
         cancel_grace: Duration::from_secs(1),
         connect_timeout: Duration::from_secs(5),
         max_sessions: 8,
+        stderr: StderrFor::Local,
         session_idle: Duration::from_mins(10),
         era: UpstreamEra::Legacy,
-        stderr: raincheck::config::StderrFor::Log,
     }
 }
 

@@ -13,7 +13,7 @@ use super::signals::Signals;
 use super::{exit, terminal};
 use crate::protocol::error::code;
 use crate::protocol::json::JsonError;
-use crate::protocol::{Json, RpcError};
+use crate::protocol::{CallKey, Json, RpcError};
 
 /// What to call, and how to wait for it.
 #[derive(Debug, Args)]
@@ -34,6 +34,9 @@ pub(super) struct Call {
     /// How long to wait at most; the task goes on then
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
+    /// A key for this call: the same key and arguments again join it, and run nothing anew
+    #[arg(long, value_name = "KEY", value_parser = read_key)]
+    key: Option<CallKey>,
     #[command(flatten)]
     common: Common,
 }
@@ -67,6 +70,7 @@ impl Call {
         let arguments = read_arguments(&self.arguments).map_err(Stop::usage)?;
         let mut person = Person::of_process();
         let endpoint = self.common.endpoint(&self.url)?.with_person(person.is_here() || self.detach);
+        let endpoint = endpoint.with_key(self.key.as_ref());
         let handles = Handles::of_user().map_err(Stop::failure)?;
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut signals = Signals::of_process().map_err(Stop::failure)?;
@@ -116,6 +120,10 @@ impl Call {
         display.close();
         report(end, &id, self.common.json)
     }
+}
+
+fn read_key(text: &str) -> Result<CallKey, String> {
+    CallKey::read(text).map_err(|_| "a key has 1 to 256 visible ASCII characters and no spaces".to_owned())
 }
 
 /// What `tools/call` gave.

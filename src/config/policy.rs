@@ -42,6 +42,8 @@ pub struct ToolPolicy {
     pub on_lost: OnLost,
     /// When a call is taken for the repeat of an earlier one.
     pub dedupe: Dedupe,
+    /// How long a repeat with a key of the caller's joins the first call at least, counted from its end.
+    pub key_window: Duration,
 }
 
 /// What a question of the tool does to a call that may become a task and is none yet.
@@ -191,6 +193,7 @@ impl Default for ToolPolicy {
             ask_timeout: Duration::from_hours(24),
             on_lost: OnLost::Unknown,
             dedupe: Dedupe::Off,
+            key_window: Duration::from_hours(24),
         }
     }
 }

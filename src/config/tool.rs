@@ -35,6 +35,7 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
         ask_timeout: section.get(reader, "ask_timeout").unwrap_or(default.ask_timeout),
         on_lost: section.get(reader, "on_lost").unwrap_or(default.on_lost),
         dedupe: section.get(reader, "dedupe").unwrap_or(default.dedupe),
+        key_window: section.get(reader, "key_window").unwrap_or(default.key_window),
     };
     if policy.mode == Mode::Auto && policy.after >= policy.timeout {
         let shown = |duration: Duration| humantime::format_duration(duration).to_string();

@@ -18,6 +18,7 @@ use tower_service::Service;
 
 use super::asked::{self, Asked, Request};
 use super::body::Body;
+use super::call_key;
 use super::gate::Gate;
 use super::intake::Intake;
 use super::legacy::{Legacy, Sender};
@@ -165,7 +166,9 @@ where
                 return self.legacy.post_batch(&sender, messages, credentials).await;
             }
         };
-        let caller = Caller::of_modern(&request.params, principal, self.identity.credentials(&parts.headers));
+        let mut caller = Caller::of_modern(&request.params, principal, self.identity.credentials(&parts.headers));
+        caller.key = call_key::read(&request.method, &request.params, &caller.credentials)
+            .map_err(|error| Refusal::rpc(StatusCode::BAD_REQUEST, error).to(Some(&request.id)))?;
         if request.method == Method::Listen {
             let id = request.id.clone();
             return self.listen(mount, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)));

@@ -38,7 +38,7 @@ pub(super) enum Cors {
 
 /// Headers that a page may send, whatever it asks for.
 const ALLOWED_HEADERS: &str = "authorization, content-type, accept, mcp-protocol-version, mcp-session-id, \
-                               last-event-id, mcp-method, mcp-name";
+                               last-event-id, mcp-method, mcp-name, idempotency-key";
 /// Headers that a page may read.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("mcp-session-id, www-authenticate, retry-after");
 /// GET and DELETE are for legacy clients; without a session a page should see the 405 instead of a failed preflight.

@@ -5,6 +5,7 @@
 
 mod asked;
 mod body;
+mod call_key;
 mod exchange;
 mod gate;
 mod intake;

@@ -1,7 +1,9 @@
 //! The wire: JSON-RPC, methods, capabilities, headers, SSE, task shapes. No I/O.
 
+mod anchor;
 pub mod ask;
 pub mod call;
+mod canonical;
 pub mod error;
 pub mod failure;
 pub mod headers;
@@ -18,8 +20,10 @@ pub mod reshape;
 pub mod rope;
 pub mod sse;
 
+pub use anchor::Anchor;
 pub use ask::{Abilities, Answer, Ask, Asking, Question, QuestionKind};
 pub use call::{Call, Caller, ClientSession, Credentials, Params, Principal, TaskSupport};
+pub use canonical::canonical;
 pub use error::RpcError;
 pub use failure::{Challenge, Failure, Reason, Retry};
 pub use json::{Json, JsonError};

@@ -19,42 +19,47 @@ use crate::task::Refusal;
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
 impl Attendance {
-    /// The server asks.
-    pub(super) async fn ask(&mut self, seat: Seat, ask: Ask) -> Seat {
+    /// The server asks; `None` if the run is over.
+    pub(super) async fn ask(&mut self, seat: Seat, ask: Ask) -> Option<Seat> {
         // Questions are written to the store, for which the server must not have to wait.
         self.running.send_to_background();
         if let (Seat::Held(held), Questions::PassOn) = (&seat, self.way.questions) {
             held.sender.event(Event::Ask(ask));
-            return seat;
+            return Some(seat);
         }
         if let (Seat::Held(_), Questions::Refuse) = (&seat, self.way.questions) {
             refuse_method(ask);
-            return seat;
+            return Some(seat);
         }
         if !self.way.abilities.covers(ask.question()) {
             ask.is_undeclared();
-            return seat;
+            return Some(seat);
+        }
+        if self.nobody_is_left(&seat) {
+            refuse(ask, "the caller has left, and nobody else can answer");
+            return Some(seat);
         }
         if seat.is_stopping() || self.run.shared.draining.is_cancelled() {
             refuse(ask, "the call is being stopped");
-            return seat;
+            return Some(seat);
         }
         if let (Seat::Held(_), Some(answer)) =
             (&seat, ask.question().key.as_deref().and_then(|key| self.ahead.take(key)))
         {
             ask.answer(answer);
-            return seat;
+            return Some(seat);
         }
         let limit = self.run.plan.policy.ask_timeout;
         let desk = self.desk.get_or_insert_with(|| {
             let board = match &seat {
                 Seat::Task(owned) => Arc::clone(owned.live.board()),
-                Seat::Held(_) | Seat::Parked(_) => Arc::default(),
+                Seat::Held(held) => held.board().unwrap_or_default(),
+                Seat::Parked(_) => Arc::default(),
             };
-            Box::new(Desk::new(board, limit))
+            Box::new(Desk::new(board, limit, self.asked_before.clone()))
         });
-        let Some(question) = desk.post(ask, &self.run.shared.shares, &self.run.principal) else { return seat };
-        match seat {
+        let Some(question) = desk.post(ask, &self.run.shared.shares, &self.run.principal) else { return Some(seat) };
+        Some(match seat {
             Seat::Task(owned) => {
                 desk.writes.push_back(Write::Open(question));
                 self.write(&owned).await;
@@ -67,14 +72,14 @@ impl Attendance {
                     desk.promote_at = held.promote_at.take().or(desk.promote_at);
                     Seat::Held(held)
                 }
-                Questions::Promote | Questions::PassOn | Questions::Refuse => match self.promote(held).await {
+                Questions::Promote | Questions::PassOn | Questions::Refuse => match self.promote(held).await? {
                     Seat::Held(held) => Seat::Held(self.without_store(held)),
                     seat => seat,
                 },
             },
             // It is asked in the next round.
             Seat::Parked(parked) => Seat::Parked(parked),
-        }
+        })
     }
 
     /// The store cannot take the task now. The caller is asked by a multi round-trip result: to hold it until there is
@@ -85,6 +90,14 @@ impl Attendance {
             desk.promote_at = held.promote_at.take().or(desk.promote_at);
         }
         held
+    }
+
+    /// Whether the caller has left a call that goes on, so that nobody can be asked before somebody comes back.
+    fn nobody_is_left(&self, seat: &Seat) -> bool {
+        match (seat, self.way.questions) {
+            (Seat::Task(owned), Questions::PassOn | Questions::RoundTrip) => !owned.live.party().has_handle(),
+            (Seat::Held(_) | Seat::Task(_) | Seat::Parked(_), _) => false,
+        }
     }
 
     /// Something happened at the desk; `None` when the run is over.
@@ -123,7 +136,7 @@ impl Attendance {
     }
 
     /// Writes into the record of the task what it does not say yet.
-    async fn write(&mut self, owned: &Owned) {
+    pub(super) async fn write(&mut self, owned: &Owned) {
         let (id, store) = (owned.settler.id(), &self.run.shared.store);
         let Some(desk) = &mut self.desk else { return };
         while let Some(write) = desk.writes.front().cloned() {

@@ -9,16 +9,17 @@ use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
 use super::promote::Seed;
+use super::recover::{Anchoring, Lost, is_lost};
 use super::request_state::Subject;
 use super::responses::Responses;
-use super::run::{Permits, Run};
+use super::run::{Permits, Ready, Run};
 use super::running::Running;
-use super::seat::{Held, Seat, Wish};
+use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::{Linger, Way};
 use crate::clock::Timestamp;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
-use crate::task::State;
+use crate::task::{Asked, State};
 
 /// One call that was sent.
 pub(super) struct Attendance {
@@ -33,6 +34,12 @@ pub(super) struct Attendance {
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
     clock: RunClock,
+    /// What an earlier run of the same call has asked.
+    pub(super) asked_before: Asked,
+    /// Where the run is, once the server has told.
+    pub(super) anchoring: Option<Box<Anchoring>>,
+    /// Whoever waits for a run that was lost and is to be begun again.
+    lost: Option<Seat>,
     /// The time of run at which the tool last gave a sign of life.
     alive: Duration,
     /// What it costs.
@@ -52,6 +59,8 @@ enum Next {
     Desk(DeskEvent),
     /// The run has come to a moment that was waited for.
     Due(Due),
+    /// The store knows where the run is.
+    Anchored,
     /// Nothing more is started, and nobody will answer.
     Draining,
     /// The jobs are to end.
@@ -73,7 +82,7 @@ enum Due {
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 impl Attendance {
-    pub(super) fn new(run: Run, running: Running, permits: Permits, subject: Option<Subject>) -> Self {
+    pub(super) fn new(run: Run, running: Running, permits: Option<Permits>, subject: Option<Subject>) -> Self {
         let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.policy.timeout));
         let ahead = Responses::default();
         Self {
@@ -84,10 +93,13 @@ impl Attendance {
             ahead,
             desk: None,
             clock,
+            asked_before: Asked::default(),
+            anchoring: None,
+            lost: None,
             alive: Duration::ZERO,
             fare: None,
             progress: None,
-            permits: Some(permits),
+            permits,
             kept: None,
         }
     }
@@ -97,13 +109,23 @@ impl Attendance {
         Self { ahead: ahead.unwrap_or_default(), ..self }
     }
 
+    /// The same, for a call whose earlier run has asked this.
+    pub(super) fn asked_before(self, asked_before: Asked) -> Self {
+        Self { asked_before, ..self }
+    }
+
+    /// The same, for a run that another process began and this one found again.
+    pub(super) fn found(self, ran: Duration) -> Self {
+        Self { clock: self.clock.after(ran), anchoring: Some(Box::new(Anchoring::stored())), ..self }
+    }
+
     /// The same, for a call that costs something.
     pub(super) fn priced(self, fare: Option<Box<Fare>>) -> Self {
         Self { fare, ..self }
     }
 
-    /// Attends the run until it has ended.
-    pub(super) async fn attend(mut self, mut seat: Seat) {
+    /// Attends the run until it has ended; what comes back was lost and may be run again.
+    pub(super) async fn attend(mut self, mut seat: Seat) -> Option<Lost> {
         loop {
             let waiting = self.is_waiting(&seat);
             self.clock.pause_if(waiting);
@@ -117,14 +139,24 @@ impl Attendance {
             }
         }
         // Whoever asked and was not answered is refused, and retries find nothing.
-        if let Some(desk) = self.desk.take() {
-            desk.board.clear();
+        let asked = match self.desk.take() {
+            Some(desk) => {
+                desk.board.clear();
+                desk.asked
+            }
+            None => std::mem::take(&mut self.asked_before),
+        };
+        if let Some(seat) = self.lost.take() {
+            let _ = self.count();
+            let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
+            return Some(Lost { run: self.run, ready });
         }
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
         }
         // Nothing is left that could be stopped.
         let _ = self.count();
+        None
     }
 
     /// Counts what the run has cost so far.
@@ -150,6 +182,16 @@ impl Attendance {
                 None => std::future::pending().await,
             }
         };
+        let task = match &*seat {
+            Seat::Task(owned) => Some(owned.settler.id()),
+            Seat::Held(_) | Seat::Parked(_) => None,
+        };
+        let anchoring = async {
+            match (&mut self.anchoring, task) {
+                (Some(anchoring), Some(id)) => anchoring.write(&shared.store, id).await,
+                _ => std::future::pending().await,
+            }
+        };
         let due = async {
             match due.and_then(|(ran, due)| Some((self.clock.when(ran)?, due))) {
                 Some((at, due)) => {
@@ -165,6 +207,7 @@ impl Attendance {
             wish = seat.wish(&shared.jobs) => Next::Wish(wish),
             event = desk => Next::Desk(event),
             due = due => Next::Due(due),
+            () = anchoring => Next::Anchored,
             () = shared.draining.cancelled(), if waiting => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
@@ -183,7 +226,8 @@ impl Attendance {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
-                (Wish::Promote, Seat::Held(held)) => Some(Box::pin(self.promote(held)).await),
+                (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held)).await,
+                (Wish::GoOn, seat) => Some(seat.without_caller()),
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
                     None
@@ -198,6 +242,11 @@ impl Attendance {
                 };
                 let Err(failure) = given_up else { return Some(seat) };
                 Box::pin(self.give_up(seat, failure)).await;
+                None
+            }
+            Next::Anchored => Some(seat),
+            Next::Draining | Next::Stopping if self.may_be_left(&seat) => {
+                self.leave(seat);
                 None
             }
             Next::Draining => {
@@ -222,12 +271,22 @@ impl Attendance {
             event => event,
         };
         match (event, seat) {
-            (Event::Done(outcome), Seat::Parked(parked)) => Some(Seat::Parked(self.keep(parked, outcome))),
+            (Event::Done(outcome), Seat::Parked(parked)) => {
+                Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
+            }
+            (Event::Done(outcome), seat) if self.is_lost(&seat, &outcome) => {
+                self.lost = Some(seat);
+                None
+            }
             (Event::Done(outcome), seat) => {
                 self.end(seat, outcome).await;
                 None
             }
-            (Event::Ask(ask), seat) => Some(Box::pin(self.ask(seat, ask)).await),
+            (Event::Anchored(anchor), seat) => {
+                self.anchoring.get_or_insert_default().take(anchor, &self.way.abilities);
+                Some(seat)
+            }
+            (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,
             (
                 event @ (Event::Progress(_)
                 | Event::Log(_)
@@ -246,15 +305,20 @@ impl Attendance {
         }
     }
 
-    /// Makes a task of the call, with all questions that are open.
-    pub(super) async fn promote(&mut self, held: Held) -> Seat {
+    /// Makes a task of the call, with all questions that are open; `None` if the run is over.
+    pub(super) async fn promote(&mut self, held: Held) -> Option<Seat> {
         // The server must not have to wait for the store.
         self.running.send_to_background();
+        if let Standing::Recorded(_) = &held.standing {
+            return Some(self.hand_out(held).await);
+        }
         let now = self.run.shared.store.clock().now();
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
         let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
         let mut seed = Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() });
+        seed.anchored = self.anchoring.as_ref().and_then(|anchoring| anchoring.fresh());
+        seed.asked.clone_from(&self.asked_before);
         if let Some(desk) = &mut self.desk {
             let questions = desk.board.questions();
             seed.asked = desk.asked.clone();
@@ -264,7 +328,41 @@ impl Attendance {
                 seed.state = State::InputRequired { started, since: now, questions };
             }
         }
-        self.run.promote(held, seed).await
+        let seat = self.run.promote(held, seed).await;
+        if let (Some(Seat::Task(_)), Some(anchoring)) = (&seat, &mut self.anchoring) {
+            anchoring.is_written();
+        }
+        seat
+    }
+
+    /// Whether the run was lost, and is to be begun again.
+    fn is_lost(&self, seat: &Seat, outcome: &Outcome) -> bool {
+        let ends = self.run.shared.draining.is_cancelled() || self.run.shared.jobs.is_stopping();
+        // A caller who has answered questions would be asked them again, out of turn.
+        let may_begin = match seat {
+            Seat::Held(_) => self.desk.is_none(),
+            Seat::Task(_) => true,
+            Seat::Parked(_) => false,
+        };
+        is_lost(outcome) && may_begin && self.run.may_run_again() && !ends && !seat.is_stopping()
+    }
+
+    /// Whether the next process can go on with the run: find it at the server, or begin it again.
+    fn may_be_left(&self, seat: &Seat) -> bool {
+        let found = self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable());
+        let begun_again = self.run.may_run_again() && self.run.parcel.is_kept();
+        matches!(seat, Seat::Task(_)) && (found || begun_again)
+    }
+
+    /// Leaves the run to the next process.
+    fn leave(&mut self, seat: Seat) {
+        let Seat::Task(owned) = seat else { return };
+        if self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable()) {
+            self.running.leave();
+        } else {
+            self.running = Running::Over;
+        }
+        owned.settler.hand_over();
     }
 
     /// Ends the run because it cannot go on; the server is told to stop.
@@ -277,7 +375,9 @@ impl Attendance {
     async fn stop(&mut self, seat: Seat) {
         let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
         self.running.stop();
-        let Seat::Task(_) = &seat else { return };
+        if !seat.is_recorded() {
+            return;
+        }
         if asks {
             // Its questions are refused after this: what the tool makes of that is no result of its work.
             return seat.stopped().await;

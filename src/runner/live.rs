@@ -6,6 +6,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::admission::Place;
 use super::board::Board;
+use super::joining::Party;
 use crate::clock::Timestamp;
 use crate::protocol::Progress;
 use crate::shared_map::SharedMap;
@@ -22,6 +23,8 @@ pub struct Live {
     phase: Mutex<Phase>,
     /// Its open questions.
     board: Arc<Board>,
+    /// Those who have joined the call.
+    party: Party,
 }
 
 /// How far a live task is.
@@ -39,7 +42,12 @@ pub enum Phase {
 impl LiveRuns {
     /// Adds a task whose questions are on `board`.
     pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
-        let live = Arc::new(Live { cancel: CancellationToken::new(), phase: Mutex::new(phase), board });
+        let live = Arc::new(Live {
+            cancel: CancellationToken::new(),
+            phase: Mutex::new(phase),
+            board,
+            party: Party::default(),
+        });
         self.0.insert(id, Arc::clone(&live));
         live
     }
@@ -84,6 +92,11 @@ impl Live {
     /// Its open questions.
     pub(super) fn board(&self) -> &Arc<Board> {
         &self.board
+    }
+
+    /// Those who have joined the call.
+    pub(super) fn party(&self) -> &Party {
+        &self.party
     }
 
     /// How far it is.

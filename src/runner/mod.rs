@@ -4,6 +4,7 @@
 //! ends either on the line of the caller who is held, or as a task (`seat`) that a `settler` must end (`attend`).
 //! What the server asks is kept at a `desk` and goes, in the order of their eras, to the caller as it is, into the
 //! record of a task (`asking`, `answer`), or into results that the caller retries with answers (`rounds`).
+//! A call with a key has a record before it is sent; its repeats join it (`joining`).
 
 mod admission;
 mod answer;
@@ -13,10 +14,13 @@ mod board;
 mod bounds;
 mod clock;
 mod desk;
+mod held;
+mod joining;
 mod live;
 mod outcomes;
 mod parked;
 mod promote;
+mod recover;
 mod request_state;
 mod responses;
 mod rounds;
@@ -46,8 +50,10 @@ pub use request_state::{is_ours as is_request_state, refused as strange_request_
 pub use responses::Responses;
 
 use admission::Admission;
+use joining::{Joining, Repeat};
 use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
+use recover::Parcel;
 use request_state::{Claim, Subject};
 use run::Run;
 use shares::Shares;
@@ -64,6 +70,8 @@ struct Shared {
     admission: Admission,
     /// Runs whose callers were asked and are to come back.
     parked: Arc<ParkedRuns>,
+    /// The keys of calls that run.
+    joining: Arc<Joining>,
     /// How calls ended whose callers may not have heard of it.
     outcomes: Outcomes,
     /// What runs that wait for input take.
@@ -94,6 +102,17 @@ pub struct Plan {
     pub policy: Arc<ToolPolicy>,
     /// How long the slot stays taken after a stop that the server does not answer.
     pub linger: Linger,
+    /// What the call goes out with that only this process has.
+    pub carries: Carries,
+}
+
+/// What a call goes out with that only this process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// Nothing: another process can send it, or listen on for its answer.
+    Nothing,
+    /// Credentials of its caller, which are kept in memory only.
+    Credentials,
 }
 
 /// What a call runs.
@@ -167,20 +186,31 @@ impl Runner {
         let (live, draining) = (LiveRuns::default(), CancellationToken::new());
         let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
         // Runs that wait keep their slots: some must be left for calls that do not ask.
-        let (parked, shares, outcomes) = (Arc::default(), Shares::of_slots(bounds.running), Outcomes::default());
-        Self(Arc::new(Shared { store, jobs, live, admission, parked, outcomes, shares, draining }))
+        let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
+        let (joining, outcomes) = (Arc::default(), Outcomes::default());
+        Self(Arc::new(Shared { store, jobs, live, admission, parked, joining, outcomes, shares, draining }))
     }
 
     /// Runs `call` on `inner` as `plan` says.
     pub fn run<S>(&self, inner: S, call: Call, plan: Plan) -> Reply
     where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
         if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
             return Reply::ready(Outcome::Failed(stopping()));
         }
-        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone());
+        let parcel = Parcel::of(&plan, &call, self.0.store.clock().now());
+        match Repeat::of(&self.0.store, &plan, &call) {
+            Ok(None) => {}
+            Ok(Some(repeat)) => {
+                let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
+                let enter = |sender| joining::enter(run, repeat, inner, call, sender);
+                return Reply::driven(&self.0.jobs, "run a call with a key", enter);
+            }
+            Err(error) => return Reply::ready(Outcome::Error(error)),
+        }
+        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 

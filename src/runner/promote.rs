@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::attend::Attendance;
 use super::board::Board;
+use super::desk::Write;
+use super::joining::{NotMade, Repeat};
 use super::live::Phase;
 use super::run::Run;
-use super::seat::{Held, Owned, Seat};
-use super::settler::Settler;
+use super::seat::{Held, Owned, Seat, Standing};
 use super::view;
 use crate::clock::Timestamp;
-use crate::store::CommitError;
+use crate::store::Anchored;
 use crate::task::{Asked, Charge, Expiry, State, Task, TaskId};
 
 /// What a task is made of, beside the plan.
@@ -21,6 +23,8 @@ pub(super) struct Seed {
     pub(super) phase: Phase,
     pub(super) asked: Asked,
     pub(super) board: Arc<Board>,
+    /// Where the run is, if that is known.
+    pub(super) anchored: Option<Anchored>,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -28,43 +32,33 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 impl Run {
     /// Makes a task of a call that is held. If the store cannot take it, the call stays held and the
-    /// promotion is tried again: an error here would cause the second run that Raincheck exists to prevent.
-    pub(super) async fn promote(&self, held: Held, seed: Seed) -> Seat {
+    /// promotion is tried again: an error here would cause the second run that Raincheck exists to prevent. `None` if an
+    /// earlier call has its key.
+    pub(super) async fn promote(&self, held: Held, seed: Seed) -> Option<Seat> {
         match self.make_task(held, seed).await {
-            Ok(task) => Seat::Task(task),
-            Err((held, error)) => {
+            Ok(task) => Some(Seat::Task(task)),
+            Err(NotMade::NotNow(held, error)) => {
                 tracing::warn!(tool = self.plan.what.name(), %error, "a slow call could not be made a task; its caller is held");
-                Seat::Held(Held { promote_at: Some(Instant::now() + AGAIN), ..held })
+                Some(Seat::Held(Held { promote_at: Some(Instant::now() + AGAIN), ..held }))
             }
+            Err(NotMade::Joined) => None,
         }
     }
 
     /// Commits the record of a task and gives the handle out; who was held comes back if that fails.
-    pub(super) async fn make_task(&self, held: Held, seed: Seed) -> Result<Owned, (Held, CommitError)> {
-        let shared = &self.shared;
-        let task = self.record(seed.state, seed.asked, shared.store.clock().now());
-        let id = task.id;
-        // Before the record can be seen, so that an answer finds its question.
-        let live = shared.live.add(id, seed.phase, seed.board);
-        let committed = match shared.store.create(task).await {
-            Ok(committed) => committed,
-            Err(error) => {
-                shared.live.remove(&id);
-                return Err((held, error));
-            }
-        };
-        tracing::debug!(task = ?id, tool = self.plan.what.name(), "a call became a task");
-        let settler = Settler::new(id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
-        let created = view::created(&committed, &live.phase(), shared.store.clock().now());
-        let delivery = held.hand_over(&created);
-        Ok(Owned { settler, live, delivery })
+    pub(super) async fn make_task(&self, held: Held, seed: Seed) -> Result<Owned, NotMade> {
+        let (held, recorded, task) = self.commit(held, seed).await?;
+        tracing::debug!(task = ?task.id, tool = self.plan.what.name(), "a call became a task");
+        let created = view::created(&task, &recorded.live.phase(), self.shared.store.clock().now());
+        Ok(recorded.handed_over(held, &created))
     }
 
-    fn record(&self, state: State, asked: Asked, now: Timestamp) -> Task {
+    pub(super) fn record(&self, state: State, asked: Asked, now: Timestamp, repeat: Option<Repeat>) -> Task {
         let (plan, owner) = (&self.plan, self.shared.store.owner(&self.principal));
         let expiry = match plan.policy.keep {
             None => Expiry::Never,
             Some(keep) => {
+                let keep = repeat.map_or(keep, |repeat| repeat.keep(keep));
                 let queue = if matches!(state, State::Queued) { plan.policy.queue_timeout } else { Duration::ZERO };
                 Expiry::covering(queue, plan.policy.timeout, keep)
             }
@@ -72,13 +66,37 @@ impl Run {
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
         let charge = Charge::new(plan.policy.price, plan.policy.price_per_minute);
-        Task { charge, asked, state, ..queued }
+        Task { charge, asked, state, reruns: self.reruns, ..queued }
+    }
+}
+
+impl Attendance {
+    /// Gives the handle of a call out whose record has been there since before it was sent.
+    pub(super) async fn hand_out(&mut self, mut held: Held) -> Seat {
+        let Some(recorded) = held.take_record() else { return Seat::Held(held) };
+        let owned = recorded.without_caller();
+        if let Some(desk) = &mut self.desk {
+            // The record says nothing yet of what the caller was asked.
+            desk.writes.extend(desk.board.questions().into_iter().map(Write::Open));
+            desk.gather_until = None;
+        }
+        self.write(&owned).await;
+        let (store, id) = (&self.run.shared.store, owned.settler.id());
+        let found = store.get(&store.owner(&self.run.principal), &id).await;
+        let recorded = owned.into_record();
+        let Ok(Some(task)) = found else {
+            let (standing, again) = (Standing::Recorded(Box::new(recorded)), Instant::now() + AGAIN);
+            return Seat::Held(Held { standing, promote_at: Some(again), ..held });
+        };
+        tracing::debug!(task = ?id, tool = self.run.plan.what.name(), "a call became a task");
+        let created = view::created(&task, &recorded.live.phase(), store.clock().now());
+        Seat::Task(recorded.handed_over(held, &created))
     }
 }
 
 impl Seed {
     /// A task that has asked nothing yet.
     pub(super) fn silent(state: State, phase: Phase) -> Self {
-        Self { state, phase, asked: Asked::default(), board: Arc::default() }
+        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None }
     }
 }

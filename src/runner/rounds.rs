@@ -5,10 +5,11 @@ use tokio::time::Instant;
 
 use super::attend::Attendance;
 use super::desk::Desk;
+use super::joining::Round;
 use super::parked::{LONGEST, Resume};
 use super::responses::Responses;
 use super::run::Run;
-use super::seat::{Held, Owned, Parked, Seat, passed_on, size};
+use super::seat::{Held, Owned, Parked, Seat, Standing, passed_on, size};
 use super::{Promotion, Questions, view};
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Abilities, Failure, Outcome, Question, Reason, ReplySender, Retry, RpcError};
@@ -22,7 +23,7 @@ impl Attendance {
     pub(super) fn put_to_caller(&mut self, held: Held) -> Seat {
         let shared = &self.run.shared;
         let (Some(desk), Some(subject)) = (&mut self.desk, &self.subject) else { return Seat::Held(held) };
-        let not_asked = Held { promote_at: desk.promote_at.take(), ..held };
+        let mut not_asked = Held { promote_at: desk.promote_at.take(), ..held };
         let questions = desk.board.questions();
         if questions.is_empty() {
             return Seat::Held(not_asked);
@@ -36,16 +37,26 @@ impl Attendance {
         let mut result = ObjectWriter::new();
         result.string("resultType", "input_required").rope("inputRequests", view::input_requests(&questions));
         result.string("requestState", &state);
-        not_asked.done(Outcome::Shaped(result.finish()));
-        Seat::Parked(Parked { until: Instant::now() + patience, ended: None })
+        let result = result.finish();
+        let record = not_asked.take_record().map(Box::new);
+        if let Some(record) = &record {
+            let kinds = questions.iter().map(|question| question.kind).collect();
+            record.live.party().set_round(Some(Round { result: result.clone(), kinds }));
+        }
+        not_asked.done(Outcome::Shaped(result));
+        Seat::Parked(Parked { until: Instant::now() + patience, ended: None, record })
     }
 
     /// Keeps the outcome of a parked run for the retry, which may still come.
-    pub(super) fn keep(&mut self, parked: Parked, outcome: Outcome) -> Parked {
+    pub(super) async fn keep(&mut self, mut parked: Parked, outcome: Outcome) -> Parked {
         if let Some(desk) = &self.desk {
             desk.board.clear();
         }
         self.permits = None;
+        let outcome = match parked.record.take() {
+            Some(record) => record.settled(outcome).await,
+            None => outcome,
+        };
         let ended = match self.run.shared.shares.room(&self.run.principal, size(&outcome)) {
             Some(room) => {
                 self.kept = Some(room);
@@ -77,11 +88,15 @@ impl Attendance {
                 self.end(Seat::Held(Held::alone(sender, None)), outcome).await;
                 None
             }
-            Seat::Parked(Parked { ended: None, .. }) => {
+            Seat::Parked(Parked { ended: None, record, .. }) => {
+                if let Some(record) = &record {
+                    record.live.party().set_round(None);
+                }
                 answer(desk, responses);
                 drop_undeclared(desk, &way.abilities);
                 self.way = way;
-                Some(Seat::Held(self.seated(Held::alone(sender, None), arrived)))
+                let standing = record.map_or(Standing::Plain, Standing::Recorded);
+                Some(Seat::Held(self.seated(Held { standing, ..Held::alone(sender, None) }, arrived)))
             }
             Seat::Held(mut held) => {
                 answer(desk, responses);

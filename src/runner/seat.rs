@@ -1,12 +1,12 @@
 //! Who waits for a run: the caller, held on the line, the owner of a handle, or somebody who may come back with answers.
 
-use std::future::pending;
 use std::sync::Arc;
 
 use futures_util::future::{SelectOk, select_ok};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
+use super::joining::{Reservation, cancelled};
 use super::live::Live;
 use super::settler::Settler;
 use crate::clock::Timestamp;
@@ -34,6 +34,26 @@ pub(super) struct Held {
     pub(super) joined: Vec<ReplySender>,
     /// When the call is to become a task; `None` for never.
     pub(super) promote_at: Option<Instant>,
+    /// Whether others may join the call.
+    pub(super) standing: Standing,
+}
+
+/// Whether others may join a call whose caller is held.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// It has no key.
+    Plain,
+    /// It has a key. To `Recorded` before it is sent.
+    Reserved(Box<Reservation>),
+    /// It has a key, and a record of which its own caller knows nothing.
+    Recorded(Box<Recorded>),
+}
+
+/// A call that is in the store.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) settler: Settler,
+    pub(super) live: Arc<Live>,
 }
 
 /// A caller who was asked.
@@ -43,6 +63,8 @@ pub(super) struct Parked {
     pub(super) until: Instant,
     /// How the run ended meanwhile, if it did.
     pub(super) ended: Option<Outcome>,
+    /// Its record, if the call has a key, until it ends.
+    pub(super) record: Option<Box<Recorded>>,
 }
 
 /// A task in the store.
@@ -58,8 +80,10 @@ pub(super) struct Owned {
 pub(super) enum HandleDelivery {
     /// It is on its way, perhaps to several. To `Out` with the first.
     Under(SelectOk<oneshot::Receiver<()>>),
-    /// The last byte was given to the socket.
+    /// The last byte was given to the socket, or the call goes on in any case.
     Out,
+    /// The caller left; the call goes on for those who have joined it.
+    Left,
 }
 
 /// What the side that waits wants.
@@ -67,6 +91,8 @@ pub(super) enum HandleDelivery {
 pub(super) enum Wish {
     /// The call has taken long enough: make it a task.
     Promote,
+    /// The caller left, but the call is to go on.
+    GoOn,
     /// Stop: the caller hung up or did not come back, the handle never went out, or its owner cancelled the task.
     Stop,
 }
@@ -75,39 +101,8 @@ impl Seat {
     /// The next thing that the side that waits wants. Cancel safe.
     pub(super) async fn wish(&mut self, jobs: &Jobs) -> Wish {
         match self {
-            Self::Held(held) => {
-                let promotion = async {
-                    match held.promote_at {
-                        Some(at) => jobs.alarm(at).await,
-                        None => pending().await,
-                    }
-                };
-                let left = async {
-                    held.sender.cancelled().await;
-                    for joined in &held.joined {
-                        joined.cancelled().await;
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    () = left => Wish::Stop,
-                    () = promotion => Wish::Promote,
-                }
-            }
-            Self::Task(owned) => {
-                if let HandleDelivery::Under(delivered) = &mut owned.delivery {
-                    tokio::select! {
-                        biased;
-                        delivered = delivered => match delivered {
-                            Ok(_) => owned.delivery = HandleDelivery::Out,
-                            Err(_) => return Wish::Stop,
-                        },
-                        () = owned.live.cancelled() => return Wish::Stop,
-                    }
-                }
-                owned.live.cancelled().await;
-                Wish::Stop
-            }
+            Self::Held(held) => held.wish(jobs).await,
+            Self::Task(owned) => owned.wish().await,
             Self::Parked(parked) => {
                 sleep_until(parked.until).await;
                 Wish::Stop
@@ -119,7 +114,12 @@ impl Seat {
     /// SEP-2663 has no notifications for them.
     pub(super) fn pass(&self, event: Event, now: Timestamp) {
         match (self, event) {
-            (Self::Held(held), event) => held.sender.event(event),
+            (Self::Held(held), event) => {
+                if let (Standing::Recorded(recorded), Event::Progress(progress)) = (&held.standing, &event) {
+                    recorded.live.progressed(progress.clone(), now);
+                }
+                held.sender.event(event);
+            }
             (Self::Task(owned), Event::Progress(progress)) => owned.live.progressed(progress, now),
             (
                 Self::Task(_),
@@ -128,6 +128,7 @@ impl Seat {
                 | Event::Notification(_)
                 | Event::Attached(_)
                 | Event::Paused
+                | Event::Anchored(_)
                 | Event::Done(_),
             )
             | (Self::Parked(_), _) => {}
@@ -137,7 +138,10 @@ impl Seat {
     /// Whether somebody is to be stopped already: nobody is left who could answer a question.
     pub(super) fn is_stopping(&self) -> bool {
         match self {
-            Self::Held(held) => held.sender.is_cancelled() && held.joined.iter().all(ReplySender::is_cancelled),
+            Self::Held(held) => match &held.standing {
+                Standing::Recorded(recorded) if recorded.live.is_cancelled() => true,
+                _ => held.is_deserted() && !held.goes_on(),
+            },
             Self::Task(owned) => owned.live.is_cancelled(),
             Self::Parked(_) => false,
         }
@@ -146,15 +150,46 @@ impl Seat {
     /// Hands over how the run ended.
     pub(super) async fn end(self, outcome: Outcome) {
         match self {
-            Self::Held(held) => held.done(passed_on(outcome)),
+            Self::Held(held) => held.end(passed_on(outcome)).await,
             Self::Task(owned) => Box::pin(owned.settler.settle(ending(outcome))).await,
-            Self::Parked(_) => {}
+            Self::Parked(Parked { record: Some(record), .. }) => {
+                Box::pin(record.settler.settle(ending(outcome))).await;
+            }
+            Self::Parked(Parked { record: None, .. }) => {}
+        }
+    }
+
+    /// The caller left, and the call goes on.
+    pub(super) fn without_caller(self) -> Self {
+        match self {
+            Self::Held(mut held) => match held.take_record() {
+                Some(recorded) => Self::Task(recorded.without_caller()),
+                None => Self::Held(held),
+            },
+            other @ (Self::Task(_) | Self::Parked(_)) => other,
+        }
+    }
+
+    /// Whether there is a task to be ended in the store.
+    pub(super) fn is_recorded(&self) -> bool {
+        match self {
+            Self::Held(held) => matches!(held.standing, Standing::Recorded(_)),
+            Self::Task(_) => true,
+            Self::Parked(parked) => parked.record.is_some(),
         }
     }
 
     /// Ends what was asked to stop. Nobody is on the line any more.
     pub(super) async fn stopped(self) {
         match self {
+            Self::Held(Held { standing: Standing::Recorded(recorded), sender, joined, promote_at }) => {
+                recorded.settler.settle(Ending::Cancelled).await;
+                Held { sender, joined, promote_at, standing: Standing::Plain }.done(Outcome::Failed(cancelled()));
+            }
+            Self::Parked(Parked { record: Some(record), .. }) => {
+                let how = "the tool asked its caller, who did not come back in time";
+                record.settler.settle(Ending::Failed(Failure::outcome_unknown(how))).await;
+            }
             Self::Held(_) | Self::Parked(_) => {}
             Self::Task(owned) => owned.settler.settle(Ending::Cancelled).await,
         }
@@ -164,7 +199,7 @@ impl Seat {
 impl Held {
     /// A caller who is alone on the line.
     pub(super) fn alone(sender: ReplySender, promote_at: Option<Instant>) -> Self {
-        Self { sender, joined: Vec::new(), promote_at }
+        Self { sender, joined: Vec::new(), promote_at, standing: Standing::Plain }
     }
 
     /// Ends the call for all who are on the line.
@@ -244,7 +279,7 @@ fn completed(result: Json) -> Ending {
     }
 }
 
-fn ending(outcome: Outcome) -> Ending {
+pub(super) fn ending(outcome: Outcome) -> Ending {
     match outcome {
         Outcome::Result(result) => completed(result),
         Outcome::Shaped(rope) => completed(rope.into_json()),

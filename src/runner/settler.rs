@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::joining::Reservation;
 use super::live::LiveRuns;
 use crate::jobs::Jobs;
 use crate::protocol::Failure;
@@ -24,6 +25,8 @@ struct Owed {
     store: Store,
     live: LiveRuns,
     jobs: Jobs,
+    /// The key of the call, free again when the outcome is in the store.
+    reservation: Option<Box<Reservation>>,
 }
 
 /// The first wait before an outcome is offered to the store again; it doubles up to the last.
@@ -33,12 +36,34 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 impl Settler {
     /// The duty to end the task `id`.
     pub(super) fn new(id: TaskId, store: Store, live: LiveRuns, jobs: Jobs) -> Self {
-        Self { owed: Some(Owed { id, store, live, jobs }), id }
+        Self { owed: Some(Owed { id, store, live, jobs, reservation: None }), id }
+    }
+
+    /// The same, for a call with a key.
+    pub(super) fn holding(mut self, reservation: Option<Box<Reservation>>) -> Self {
+        if let Some(owed) = &mut self.owed {
+            owed.reservation = reservation;
+        }
+        self
+    }
+
+    /// Whether the run goes on when its caller is gone, who will come back with the key of the call.
+    pub(super) fn outlives_caller(&self) -> bool {
+        let reservation = self.owed.as_ref().and_then(|owed| owed.reservation.as_ref());
+        reservation.is_some_and(|reservation| reservation.repeat().outlives_caller())
     }
 
     /// The task.
     pub(super) fn id(&self) -> TaskId {
         self.id
+    }
+
+    /// Leaves the task as it is to the next process.
+    pub(super) fn hand_over(mut self) {
+        if let Some(owed) = self.owed.take() {
+            tracing::info!(task = ?self.id, "a task is left to the next process");
+            owed.live.remove(&self.id);
+        }
     }
 
     /// Ends the task. Waits for as long as the store cannot take the outcome: what a tool has done

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::joining::JOINED;
 use super::live::Phase;
 use crate::clock::{Timestamp, millis};
 use crate::protocol::rope::ObjectWriter;
@@ -26,11 +27,27 @@ pub enum Outcome {
     Error(Json),
 }
 
+/// Whose call a task is of, for the one who is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Own,
+    /// An earlier one, which this one repeats.
+    Earlier,
+}
+
 /// The `CreateTaskResult` of a task.
 pub fn created(task: &Committed<Task>, phase: &Phase, now: Timestamp) -> Rope {
     let mut writer = ObjectWriter::new();
     writer.string("resultType", "task");
-    write(&mut writer, task, Some(phase), now);
+    write(&mut writer, task, Some(phase), Whose::Own, now);
+    writer.finish()
+}
+
+/// The `CreateTaskResult` of the task of an earlier call, for a call that repeats it.
+pub(super) fn joined(task: &Committed<Task>, phase: Option<&Phase>, now: Timestamp) -> Rope {
+    let mut writer = ObjectWriter::new();
+    writer.string("resultType", "task");
+    write(&mut writer, task, phase, Whose::Earlier, now);
     writer.finish()
 }
 
@@ -58,7 +75,7 @@ pub(super) fn input_requests<'a>(questions: impl IntoIterator<Item = &'a OpenQue
 }
 
 fn details(mut writer: ObjectWriter, task: &Task, phase: Option<&Phase>, outcome: Outcome, now: Timestamp) -> Rope {
-    write(&mut writer, task, phase, now);
+    write(&mut writer, task, phase, Whose::Own, now);
     if let State::InputRequired { questions, .. } = &task.state {
         writer.rope("inputRequests", input_requests(questions));
     }
@@ -81,18 +98,34 @@ pub fn acknowledged() -> Rope {
     writer.finish()
 }
 
-fn write(writer: &mut ObjectWriter, task: &Task, phase: Option<&Phase>, now: Timestamp) {
+fn write(writer: &mut ObjectWriter, task: &Task, phase: Option<&Phase>, whose: Whose, now: Timestamp) {
     writer.string("taskId", task.id.as_str()).string("status", task.state.status());
-    if let Some(message) = status_message(task, phase, now) {
+    let message = status_message(task, phase, now);
+    let message = match whose {
+        Whose::Own => message,
+        Whose::Earlier => Some(repeats(task, message.as_deref())),
+    };
+    if let Some(message) = message {
         writer.string("statusMessage", &message);
     }
     writer.string("createdAt", &task.created.to_string());
     writer.string("lastUpdatedAt", &updated(task, phase).to_string());
     writer.number_or_null("ttlMs", task.ttl().map(millis));
     writer.number_or_null("pollIntervalMs", Some(millis(poll_interval(task, now))));
-    if let Some(facts) = facts(task, phase, now) {
-        writer.raw("_meta", &facts);
+    let mut facts = facts(task, phase, now);
+    if whose == Whose::Earlier {
+        facts.insert(JOINED.to_owned(), true.into());
     }
+    if !facts.is_empty() {
+        writer.raw("_meta", &Json::from_value(&facts.into()));
+    }
+}
+
+/// Says that nothing new was started.
+fn repeats(task: &Task, message: Option<&str>) -> String {
+    let how = if task.state.is_terminal() { "has ended" } else { "goes on" };
+    let message = message.map_or_else(String::new, |message| format!("; {message}"));
+    format!("this repeats an earlier call, which {how}{message}")
 }
 
 /// A tenth of the age, within bounds.
@@ -144,7 +177,7 @@ fn status_message(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<
 }
 
 /// `_meta` with the vendor's members: why it failed and whether to try again, the numbers of its progress, what it costs.
-fn facts(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<Json> {
+fn facts(task: &Task, phase: Option<&Phase>, now: Timestamp) -> serde_json::Map<String, serde_json::Value> {
     let mut meta = serde_json::Map::new();
     match (&task.state, phase) {
         (State::Failed { cause: Cause::Ours(failure) }, _) => failure_facts(&mut meta, failure),
@@ -167,7 +200,7 @@ fn facts(task: &Task, phase: Option<&Phase>, now: Timestamp) -> Option<Json> {
     {
         meta.insert("dev.raincheck/cost".to_owned(), cost);
     }
-    (!meta.is_empty()).then(|| Json::from_value(&meta.into()))
+    meta
 }
 
 fn failure_facts(meta: &mut serde_json::Map<String, serde_json::Value>, failure: &Failure) {

@@ -179,8 +179,14 @@ impl Committer {
         let mut counts = engine.meta(COUNTS)?.map(Counts::read).ok_or(EngineError::Key)?;
         let mut writes = Writes::default();
         for id in &self.doubtful {
-            if engine.task(id)?.is_some() {
+            if let Some(task) = engine.task(id)? {
+                if let Some(key) = task.key
+                    && engine.keyed(&key)?.is_some_and(|keyed| keyed.id == *id)
+                {
+                    writes.remove_key(&key);
+                }
                 engine.remove_questions(id, &mut writes)?;
+                writes.remove_luggage(id, (true, true));
                 writes.remove_task(id);
                 counts.tasks = counts.tasks.saturating_sub(1);
             }
@@ -198,6 +204,7 @@ impl Committer {
         for task in active {
             self.shared.hot.insert(task.id, Hot::Committed(Committed::new(Arc::new(task))));
         }
+        self.shared.count_luggage(&engine)?;
         drop_quietly(self.shared.replace(Slot::Open(engine)));
         for id in ended.iter().filter(|id| !ids.contains(*id)) {
             self.shared.hot.remove(id);

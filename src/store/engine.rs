@@ -6,8 +6,11 @@
 //! | `tasks` | id | record |
 //! | `results` | id | a small outcome |
 //! | `questions` | id, number of the question, number of the piece | a piece of its parameters |
+//! | `dispatch` | id | the call of a task that is to be sent, or names its file |
+//! | `anchors` | id | where the run of a task is at its server |
 //! | `shelf` | a letter, a name | a small value that belongs to no task |
 //! | `active` | id | nothing: the task has not ended |
+//! | `by_key` | digest of a call's key | digest of its arguments, id |
 //! | `by_expiry` | milliseconds, id | nothing: the task has ended and goes away then |
 
 use std::fmt;
@@ -20,11 +23,12 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 use sled::{Batch, Db, Transactional, Tree};
 
 use super::codec::{self, BadRecord, MAX_RECORD};
+use super::keys::Keyed;
 use super::questions;
 use super::quiet::quietly;
 use super::shelf::Shelf;
 use crate::clock::Timestamp;
-use crate::task::{State, Task, TaskId};
+use crate::task::{KeyDigest, State, Task, TaskId};
 
 /// An open database.
 pub(super) struct Engine {
@@ -35,6 +39,9 @@ pub(super) struct Engine {
     questions: Tree,
     active: Tree,
     shelf: Tree,
+    by_key: Tree,
+    pub(super) dispatch: Tree,
+    pub(super) anchors: Tree,
     by_expiry: Tree,
 }
 
@@ -47,8 +54,11 @@ pub(super) struct Writes {
     questions: Batch,
     active: Batch,
     shelf: Batch,
+    by_key: Batch,
+    pub(super) dispatch: Batch,
+    pub(super) anchors: Batch,
     by_expiry: Batch,
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 /// Where a task that has ended stands in the order of expiry.
@@ -104,6 +114,9 @@ impl Engine {
             questions: db.open_tree("questions")?,
             active: db.open_tree("active")?,
             shelf: db.open_tree("shelf")?,
+            by_key: db.open_tree("by_key")?,
+            dispatch: db.open_tree("dispatch")?,
+            anchors: db.open_tree("anchors")?,
             by_expiry: db.open_tree("by_expiry")?,
             db,
         })
@@ -112,19 +125,35 @@ impl Engine {
     /// Applies `writes`, all or none, and returns when they are durable.
     pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
         caught(|| {
-            let trees =
-                (&self.meta, &self.tasks, &self.results, &self.questions, &self.active, &self.shelf, &self.by_expiry);
+            let (meta, tasks, results) = (&self.meta, &self.tasks, &self.results);
+            let trees = (
+                meta,
+                tasks,
+                results,
+                &self.questions,
+                &self.active,
+                &self.shelf,
+                &self.by_key,
+                &self.dispatch,
+                &self.anchors,
+                &self.by_expiry,
+            );
             trees
-                .transaction(|(meta, tasks, results, questions, active, shelf, by_expiry)| {
-                    meta.apply_batch(&writes.meta)?;
-                    tasks.apply_batch(&writes.tasks)?;
-                    results.apply_batch(&writes.results)?;
-                    questions.apply_batch(&writes.questions)?;
-                    active.apply_batch(&writes.active)?;
-                    shelf.apply_batch(&writes.shelf)?;
-                    by_expiry.apply_batch(&writes.by_expiry)?;
-                    Ok::<(), ConflictableTransactionError<BadRecord>>(())
-                })
+                .transaction(
+                    |(meta, tasks, results, questions, active, shelf, by_key, dispatch, anchors, by_expiry)| {
+                        meta.apply_batch(&writes.meta)?;
+                        tasks.apply_batch(&writes.tasks)?;
+                        results.apply_batch(&writes.results)?;
+                        questions.apply_batch(&writes.questions)?;
+                        active.apply_batch(&writes.active)?;
+                        shelf.apply_batch(&writes.shelf)?;
+                        by_key.apply_batch(&writes.by_key)?;
+                        dispatch.apply_batch(&writes.dispatch)?;
+                        anchors.apply_batch(&writes.anchors)?;
+                        by_expiry.apply_batch(&writes.by_expiry)?;
+                        Ok::<(), ConflictableTransactionError<BadRecord>>(())
+                    },
+                )
                 .map_err(|error| match error {
                     TransactionError::Abort(record) => EngineError::Record(record),
                     TransactionError::Storage(error) => EngineError::Sled(error),
@@ -168,6 +197,20 @@ impl Engine {
             }
             Ok(found)
         })
+    }
+
+    /// Who has a key, durable or not.
+    pub(super) fn keyed(&self, key: &KeyDigest) -> Result<Option<Keyed>, EngineError> {
+        match caught(|| Ok(self.by_key.get(key.as_bytes())?))? {
+            None => Ok(None),
+            Some(value) => Keyed::read(&value).map(Some).ok_or(EngineError::Key),
+        }
+    }
+
+    /// How many keys there are.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        self.by_key.len()
     }
 
     /// A value of `meta`.
@@ -280,6 +323,20 @@ impl Writes {
         Ok(())
     }
 
+    /// Gives a key to a task.
+    pub(super) fn put_key(&mut self, key: &KeyDigest, keyed: &Keyed) -> Result<(), Oversized> {
+        let value = keyed.bytes();
+        let value = self.checked(&value)?;
+        self.by_key.insert(key.as_bytes().as_slice(), value);
+        Ok(())
+    }
+
+    /// Frees a key.
+    pub(super) fn remove_key(&mut self, key: &KeyDigest) {
+        self.bytes += 1;
+        self.by_key.remove(key.as_bytes().as_slice());
+    }
+
     /// Puts a small outcome.
     pub(super) fn put_result(&mut self, id: &TaskId, text: &[u8]) -> Result<(), Oversized> {
         let text = self.checked(text)?;
@@ -320,7 +377,7 @@ impl Writes {
         self.by_expiry.remove(key.bytes());
     }
 
-    fn checked<'a>(&mut self, value: &'a [u8]) -> Result<&'a [u8], Oversized> {
+    pub(super) fn checked<'a>(&mut self, value: &'a [u8]) -> Result<&'a [u8], Oversized> {
         if value.len() > MAX_RECORD {
             return Err(Oversized { bytes: value.len() });
         }
@@ -343,12 +400,12 @@ impl ExpiryKey {
     }
 }
 
-fn id_of(key: &[u8]) -> Result<TaskId, EngineError> {
+pub(super) fn id_of(key: &[u8]) -> Result<TaskId, EngineError> {
     std::str::from_utf8(key).ok().and_then(|text| text.parse().ok()).ok_or(EngineError::Key)
 }
 
 /// sled panics on some kinds of damage; that must not end the process.
-fn caught<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
     quietly(|| catch_unwind(AssertUnwindSafe(work))).unwrap_or(Err(EngineError::Panicked))
 }
 

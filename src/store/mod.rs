@@ -23,7 +23,9 @@ mod error;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+mod keys;
 mod large;
+mod luggage;
 mod op;
 mod open;
 mod open_error;
@@ -43,6 +45,8 @@ pub use committed::Committed;
 pub use directory::{Holder, holder, remove_unused};
 pub use durability::count_durable_flush;
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
+pub use keys::{Claim, Claimed};
+pub use luggage::{Anchored, Dispatch, Luggage};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
 pub use outcome::Ending;
 pub use shelf::Shelf;
@@ -54,6 +58,7 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
+use self::luggage::Packed;
 use self::op::{Op, Outcome};
 use self::outcome::outcome_file;
 use self::shared::{Shared, Slot};
@@ -123,20 +128,28 @@ impl Store {
     /// Keeps a new task, `Queued` or `Running`. Refused at once when too many writes wait. If the returned
     /// future is dropped, the task may be made all the same.
     pub async fn create(&self, task: Task) -> Result<Committed<Task>, CommitError> {
+        self.create_packed(task, Box::default()).await
+    }
+
+    async fn create_packed(&self, task: Task, luggage: Box<Packed>) -> Result<Committed<Task>, CommitError> {
         let record = codec::encode(&task);
         let (answer, answered) = oneshot::channel();
-        self.inner.ops.try_send(Op::Create { task, record, answer }).map_err(|error| match error {
+        self.offer(Op::Create { task, record, luggage, answer })?;
+        answered.await.unwrap_or_else(|_| Err(sweep::lost_answer()))
+    }
+
+    /// Asks the committer for something, unless too many writes wait.
+    fn offer(&self, op: Op) -> Result<(), CommitError> {
+        self.inner.ops.try_send(op).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => CommitError::Busy,
             mpsc::error::TrySendError::Closed(_) => CommitError::Closed,
-        })?;
-        answered.await.unwrap_or_else(|_| Err(sweep::lost_answer()))
+        })
     }
 
     /// `Queued -> Running`. Waits while too many writes wait. If the returned future is dropped, the change may
     /// be made all the same.
     pub async fn start(&self, id: &TaskId) -> Result<Committed<Task>, ChangeError> {
-        let id = *id;
-        self.ask(|answer| Op::Change { id, change: Change::Start, outcome: Outcome::None, answer }).await
+        self.change(id, Change::Start).await
     }
 
     /// Opens a question of a task. Waits while too many writes wait. If the returned future is dropped, the question
@@ -168,7 +181,7 @@ impl Store {
     pub async fn settle(&self, id: &TaskId, ending: Ending) -> Result<Committed<Task>, ChangeError> {
         let id = *id;
         let prepared = self.prepare(id, ending).await?;
-        let file = prepared.file();
+        let (file, luggage) = (prepared.file(), self.inner.shared.luggage_file(&id));
         let settled =
             self.ask(|answer| Op::Change { id, change: prepared.change, outcome: prepared.outcome, answer }).await;
         if let (Err(ChangeError::Refused(..) | ChangeError::Unknown), Some(file)) = (&settled, file) {
@@ -176,6 +189,7 @@ impl Store {
             // If it cannot be removed now, the sweep will.
             let _ = tokio::task::spawn_blocking(move || shared.files.remove(file)).await;
         }
+        self.unload(&id, luggage).await;
         settled
     }
 

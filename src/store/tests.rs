@@ -10,6 +10,7 @@ use super::StoreFailed;
 use super::batch::Batch;
 use super::codec::{BadRecord, MAX_MESSAGE, MAX_RECORD, decode, encode, shortened};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
+use super::keys::Claim;
 use super::op::Op;
 use super::shared::{Hot, Slot};
 use crate::clock::{SystemClock, Timestamp};
@@ -278,35 +279,76 @@ fn tasks_stand_in_the_order_in_which_they_expire() {
     assert_eq!(engine.first_to_expire(2).unwrap(), keys[..2]);
 }
 
-/// Whether a failed commit is on the disk is not known; here it is, in part.
 #[test]
-fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_itself() {
+fn a_key_is_purged_with_its_task() {
     let directory = tempfile::tempdir().unwrap();
-    let config = StoreConfig {
-        path: directory.path().join("store"),
+    let parts = super::open::open(&in_directory(directory.path()), Arc::new(SystemClock)).unwrap();
+    let (committer, shared) = (parts.committer, parts.shared);
+    let key = KeyDigest::from_bytes([3; 32]);
+    let expiry = Expiry::Limited { ttl: Duration::ZERO, keep: Duration::ZERO };
+    let task = Task { key: Some(key), expiry, ..example(State::Cancelled, Asked::default()) };
+    let keys = || shared.read(|engine| Ok(engine.keys())).unwrap();
+    if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
+        let mut batch = Batch::new(&shared, engine, committer.counts);
+        let claim = Claim { arguments: [4; 32], within: None };
+        let record = encode(&task);
+        let expires = ExpiryKey { expires: task.expires().unwrap(), id: task.id };
+        batch.add(Op::Claim { task, record, luggage: Box::default(), key, claim, answer: oneshot::channel().0 });
+        let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
+        assert_eq!((counts.tasks, keys()), (1, 1));
+        let mut batch = Batch::new(&shared, engine, counts);
+        batch.add(Op::Purge { keys: vec![expires], answer: oneshot::channel().0 });
+        let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
+        assert_eq!((counts.tasks, keys()), (0, 0));
+    }
+}
+
+fn in_directory(path: &std::path::Path) -> StoreConfig {
+    StoreConfig {
+        path: path.join("store"),
         durability: Durability::Process,
         cache_bytes: 1 << 20,
         min_free_bytes: Some(0),
         max_tasks: 10,
-    };
-    let parts = super::open::open(&config, Arc::new(SystemClock)).unwrap();
+    }
+}
+
+/// Whether a failed commit is on the disk is not known; here it is, in part.
+#[test]
+fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = super::open::open(&in_directory(directory.path()), Arc::new(SystemClock)).unwrap();
     let (mut committer, shared) = (parts.committer, parts.shared);
     let task = || {
         let id = TaskId::generate(id_time());
         Task::queued(id, Owner::from_parts(1, [0; 32]), "s".to_owned(), "t".to_owned(), id_time(), Expiry::Never)
     };
     let (refused, kept) = (task(), task());
+    let keyed = Task { key: Some(KeyDigest::from_bytes([3; 32])), ..task() };
     if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
         let mut batch = Batch::new(&shared, engine, committer.counts);
         for task in [&refused, &kept] {
             let (answer, _) = oneshot::channel();
-            batch.add(Op::Create { task: task.clone(), record: encode(task), answer });
+            batch.add(Op::Create { task: task.clone(), record: encode(task), luggage: Box::default(), answer });
         }
+        let (answer, _) = oneshot::channel();
+        let claim = Claim { arguments: [4; 32], within: None };
+        let key = KeyDigest::from_bytes([3; 32]);
+        batch.add(Op::Claim {
+            task: keyed.clone(),
+            record: encode(&keyed),
+            luggage: Box::default(),
+            key,
+            claim,
+            answer,
+        });
         committer.counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
     }
-    assert_eq!(committer.counts.tasks, 2);
+    assert_eq!(committer.counts.tasks, 3);
+    assert_eq!(shared.read(|engine| Ok(engine.keys())).unwrap(), 1);
     shared.hot.remove(&refused.id);
-    committer.doubtful.push(refused.id);
+    shared.hot.remove(&keyed.id);
+    committer.doubtful.extend([refused.id, keyed.id]);
     drop(shared.replace(Slot::Failed(StoreFailed::new("test"))));
 
     committer.reopen().unwrap();
@@ -314,5 +356,6 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
     assert!(shared.find(&refused.id).unwrap().is_none());
     assert!(matches!(shared.hot.get(&kept.id), Some(Hot::Committed(task)) if *task == kept));
     assert_eq!(committer.counts.tasks, 1);
+    assert_eq!(shared.read(|engine| Ok(engine.keys())).unwrap(), 0);
     assert!(committer.doubtful.is_empty());
 }

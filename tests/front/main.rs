@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "helpers of tests may panic")]
 
 mod http2;
+mod keys;
 mod legacy;
 mod limits;
 mod listen;

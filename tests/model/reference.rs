@@ -88,6 +88,10 @@ pub(crate) struct Model {
     /// Those that wait for a slot, in their order.
     line: Vec<usize>,
     now: u64,
+    /// What the clock of the machine shows.
+    wall: i64,
+    /// What it showed when the record of a call was made.
+    made: Vec<i64>,
 }
 
 impl Stand {
@@ -165,6 +169,7 @@ impl Model {
 
     fn call(&mut self, sent: Stand, waits: Stand) {
         self.calls.push(if self.free() > 0 { sent } else { waits });
+        self.made.push(self.wall);
         self.sent.push(u32::from(self.calls.last().is_some_and(|stand| stand.is_sent())));
         if !self.calls.last().is_some_and(|stand| stand.is_sent()) {
             self.line.push(self.calls.len() - 1);
@@ -190,8 +195,12 @@ impl Model {
 
     fn wait(&mut self, seconds: u64) {
         self.now += seconds;
-        let now = self.now;
-        for stand in &mut self.calls {
+        self.wall += seconds.cast_signed();
+        let (now, wall) = (self.now, self.wall);
+        for (stand, made) in self.calls.iter_mut().zip(&mut self.made) {
+            if matches!(stand, Stand::HeldInLine { .. } | Stand::Held { .. }) {
+                *made = wall;
+            }
             *stand = match *stand {
                 Stand::HeldInLine { since } if now >= since + AFTER => Stand::Queued,
                 Stand::Held { since } if now >= since + RUN_LIMIT => Stand::Failed("timeout"),
@@ -206,21 +215,27 @@ impl Model {
 
     /// An ended task may expire; whatever runs goes on.
     fn jump(&mut self, seconds: i64) {
+        self.wall += seconds;
         if seconds > 0 && seconds.unsigned_abs() > QUEUE_LIMIT + RUN_LIMIT + KEEP {
             self.calls.iter_mut().filter(|stand| stand.has_ended()).for_each(|stand| *stand = Stand::Gone);
         }
     }
 
-    /// What was acknowledged is there, what ran is lost and what waited was not sent.
+    /// What was acknowledged is there, what ran is lost, and what waited is run.
     fn crash(&mut self) {
-        for stand in &mut self.calls {
+        let mut free = SLOTS;
+        for (at, stand) in self.calls.iter_mut().enumerate() {
             *stand = match *stand {
                 Stand::HeldInLine { .. } | Stand::Held { .. } => Stand::Over,
-                Stand::Queued => Stand::Failed("not_started"),
+                // Only the clock of the machine says how long it has waited.
+                Stand::Queued if free == 0 && self.wall - self.made[at] > QUEUE_LIMIT.cast_signed() => {
+                    Stand::Failed("queue_timeout")
+                }
                 Stand::Running { .. } | Stand::Stopping | Stand::Asking { .. } => Stand::Failed("outcome_unknown"),
                 stand => stand,
             };
+            free -= usize::from(*stand == Stand::Queued && free > 0);
         }
-        self.line.clear();
+        self.line = (0..self.calls.len()).filter(|at| self.calls[*at] == Stand::Queued).collect();
     }
 }

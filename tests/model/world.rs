@@ -13,12 +13,11 @@ use raincheck::config::{Mode, OwnerRules, ToolPolicy};
 use raincheck::jobs::Jobs;
 use raincheck::policy::Policies;
 use raincheck::protocol::{
-    Ask, Asking, Call, Event, Failure, Json, Outcome, Progress, Question, QuestionKind, Reason, Reply, ReplySender,
-    Retry, RpcError,
+    Ask, Asking, Call, Event, Failure, Json, Outcome, Progress, Question, QuestionKind, Reply, ReplySender, RpcError,
 };
 use raincheck::runner::{Bounds, Linger, Runner};
-use raincheck::store::{Ending, Opened, Store};
-use raincheck::task::{State, TaskId};
+use raincheck::store::{Committed, Ending, Opened, Store};
+use raincheck::task::{Task, TaskId};
 use raincheck::tasks::{TasksLayer, TasksService};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -95,7 +94,7 @@ impl Service<Call> for Server {
 }
 
 impl Process {
-    fn start(folder: &Path, clock: &Arc<JumpClock>) -> (Self, Vec<(TaskId, State)>) {
+    fn start(folder: &Path, clock: &Arc<JumpClock>) -> (Self, Vec<Committed<Task>>) {
         let (runs, sweeps) = (Jobs::new(), Jobs::new());
         let config = store_config(&folder.join("store"));
         let Opened { store, left_open } = Store::open(&config, clock.clone(), &sweeps).unwrap();
@@ -118,8 +117,7 @@ impl Process {
             layer.linger(Linger::AtMost(Duration::ZERO)).layer(Server(Arc::clone(&arrived)))
         };
         let (at_once, auto) = (service(Mode::Task), service(Mode::Auto));
-        let left = left_open.iter().map(|task| (task.id, task.state.clone())).collect();
-        (Self { at_once, auto, runner, runs, sweeps, store, arrived }, left)
+        (Self { at_once, auto, runner, runs, sweeps, store, arrived }, left_open)
     }
 
     async fn value(&self, call: Call) -> Value {
@@ -224,19 +222,14 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         copy(self.folder.path(), folder.path());
         self.folder = folder;
-        let (process, left) = Process::start(self.folder.path(), &self.clock);
+        let (process, mut left) = Process::start(self.folder.path(), &self.clock);
         for known in &mut self.calls {
             (known.server, known.asking) = (None, None);
         }
         std::mem::replace(&mut self.process, process).end().await;
-        for (id, state) in left {
-            // As the proxy does at its start.
-            let failure = match state {
-                State::Queued => Failure::new(Reason::NotStarted, "restarted", Retry::Yes),
-                _ => Failure::outcome_unknown("restarted"),
-            };
-            self.process.store.settle(&id, Ending::Failed(failure)).await.unwrap();
-        }
+        // The line is made anew in the order of the list, and ids of the same millisecond have none.
+        left.sort_by_key(|task| self.calls.iter().position(|known| known.id().as_deref() == Some(task.id.as_str())));
+        self.process.at_once.recover(left);
         for known in &mut self.calls {
             if known.told.is_none() {
                 known.caller.take().into_iter().for_each(|caller| caller.abort());

@@ -20,6 +20,7 @@ pub(crate) struct Client {
     bearer: Option<String>,
     extensions: &'static str,
     id: &'static str,
+    key: Option<String>,
 }
 
 /// What came back.
@@ -39,7 +40,7 @@ impl Client {
     /// A client that declares Tasks.
     pub(crate) fn new(url: String) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new()).build_http();
-        Self { http, url, bearer: None, extensions: r#"{"io.modelcontextprotocol/tasks":{}}"#, id: "1" }
+        Self { http, url, bearer: None, extensions: r#"{"io.modelcontextprotocol/tasks":{}}"#, id: "1", key: None }
     }
 
     /// The same with credentials.
@@ -50,6 +51,11 @@ impl Client {
     /// The same, on the same connections, without Tasks.
     pub(crate) fn undeclared(&self) -> Self {
         Self { extensions: "{}", ..self.clone() }
+    }
+
+    /// The same, with a key on every call.
+    pub(crate) fn keyed(&self, key: &str) -> Self {
+        Self { key: Some(key.to_owned()), ..self.clone() }
     }
 
     /// The same, with forms that its user fills in.
@@ -92,6 +98,9 @@ impl Client {
             .header("mcp-method", method);
         if !name.is_empty() {
             request = request.header("mcp-name", name);
+        }
+        if let Some(key) = &self.key {
+            request = request.header("idempotency-key", format!("\"{key}\""));
         }
         if let Some(bearer) = &self.bearer {
             request = request.header("authorization", format!("Bearer {bearer}"));

@@ -13,6 +13,7 @@ mod flat;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod http_server;
 mod ids;
+mod keys;
 mod kill;
 mod large;
 mod leaving;
@@ -23,6 +24,7 @@ mod noise;
 mod owners;
 mod process;
 mod resource;
+mod restart;
 mod scripted;
 mod start;
 mod stop;

@@ -4,6 +4,7 @@
 mod calls;
 mod ends;
 mod host;
+mod keys;
 mod legacy;
 mod lines;
 mod stores;

@@ -6,7 +6,9 @@ mod durable_sync;
 
 mod contract;
 mod crash;
+mod keys;
 mod kill;
+mod luggage;
 mod opening;
 mod outcomes;
 mod shelf;

@@ -67,10 +67,10 @@ async fn a_store_that_is_open_already_is_refused_with_the_holders_pid() {
 async fn a_store_of_a_newer_version_is_refused_untouched() {
     let test = closed_store().await;
     let path = test.directory.path().join("store");
-    fs::write(path.join("raincheck.store"), "raincheck-store 3 closed 9 9 and more\n").unwrap();
+    fs::write(path.join("raincheck.store"), "raincheck-store 4 closed 9 9 and more\n").unwrap();
     let before = fs::read(path.join("db")).unwrap();
     let error = refused(&path, 72, "use that version");
-    assert!(matches!(error.cause(), OpenCause::Newer { found: 3, known: 2 }));
+    assert!(matches!(error.cause(), OpenCause::Newer { found: 4, known: 3 }));
     assert_eq!(fs::read(path.join("db")).unwrap(), before);
 }
 
@@ -213,7 +213,7 @@ async fn a_store_that_wrote_blobs_is_refused() {
     let error = refused(&path, 70, "values outside of its log");
     assert!(matches!(error.cause(), OpenCause::Corrupt(Damage::Blobs)), "{error}");
     // The length of the database at its closing is forgotten as soon as sled may have changed it.
-    assert!(fs::read_to_string(path.join("raincheck.store")).unwrap().starts_with("raincheck-store 2 open "));
+    assert!(fs::read_to_string(path.join("raincheck.store")).unwrap().starts_with("raincheck-store 3 open "));
 }
 
 #[tokio::test]

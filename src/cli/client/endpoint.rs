@@ -20,11 +20,13 @@ use crate::protocol::error::code;
 use crate::protocol::message::{self, Message, RequestId};
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::sse::SseParser;
-use crate::protocol::{Json, MODERN, Method, Progress, RpcError, TASKS_EXTENSION, headers, meta_key};
+use crate::protocol::{CallKey, Json, MODERN, Method, Progress, RpcError, TASKS_EXTENSION, headers, meta_key};
 
 /// Bytes of an answer, and of one event of a stream.
 const LARGEST: usize = 256 << 20;
 const DEEPEST: usize = 128;
+/// What makes the start of a call idempotent.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -89,6 +91,18 @@ impl Endpoint {
     #[must_use]
     pub(crate) fn with_person(self, has_person: bool) -> Self {
         Self { has_person, ..self }
+    }
+
+    /// The same, with this key for its calls.
+    #[must_use]
+    pub(crate) fn with_key(mut self, key: Option<&CallKey>) -> Self {
+        if let Some(key) = key {
+            // A string in quotes (draft-ietf-httpapi-idempotency-key-header).
+            let text = key.as_str().replace('\\', "\\\\").replace('"', "\\\"");
+            self.headers
+                .extend(HeaderValue::from_str(&format!("\"{text}\"")).ok().map(|value| (IDEMPOTENCY_KEY, value)));
+        }
+        self
     }
 
     /// Sends a request and waits for its result. `on_progress` hears what the server reports until then.

@@ -16,6 +16,7 @@ use super::in_flight::{InFlight, SameId};
 use super::outflow::{Outflow, Request, Subject};
 use super::questions::{Given, Questions};
 use super::revision::Revision;
+use crate::front::call_key;
 use crate::front::running::{self, Running, Wanted};
 use crate::protocol::error::code;
 use crate::protocol::{
@@ -139,7 +140,12 @@ pub(in crate::front) async fn open(
             }
             Event::Done(outcome) => return Err(refused(&not_opened(outcome))),
             // Nothing is for the client before its session is open; a question is refused by this.
-            Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Paused => {}
+            Event::Progress(_)
+            | Event::Log(_)
+            | Event::Ask(_)
+            | Event::Notification(_)
+            | Event::Paused
+            | Event::Anchored(_) => {}
         }
     };
     let settled = result.member("protocolVersion").and_then(text);
@@ -229,12 +235,16 @@ impl Session {
             (Some(_), place, Ok(params)) => match Self::without_server(&method) {
                 Some(outcome) => Err(outcome),
                 None if place.is_none() => Err(Outcome::Failed(self.too_many_calls())),
-                None => Ok(params),
+                None => match call_key::read(&method, &params, &credentials) {
+                    Ok(key) => Ok((params, key)),
+                    Err(error) => Err(Outcome::Error(error)),
+                },
             },
         };
         let running = match at_once {
-            Ok(params) => {
-                let caller = self.0.seed.caller(&self.0.abilities, token.clone(), credentials);
+            Ok((params, key)) => {
+                let mut caller = self.0.seed.caller(&self.0.abilities, token.clone(), credentials);
+                caller.key = key;
                 let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
                 Running::new((self.0.seed.calls)(call), &method, wanted, place, span)
             }

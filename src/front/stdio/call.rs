@@ -62,10 +62,14 @@ impl Answering {
             }
         };
         let cancelled = ticket.cancellation();
-        let (written, place) = tokio::select! {
+        let answer = tokio::select! {
             biased;
-            () = cancelled.cancelled() => return,
-            ready = async { (answered.await, outbox.place().await) } => ready,
+            () = cancelled.cancelled() => None,
+            ready = async { (answered.await, outbox.place().await) } => Some(ready),
+        };
+        let Some((written, place)) = answer else {
+            // A call with a key would outlive a caller who just left.
+            return running.cancel();
         };
         // From the answer on its id may be used again.
         drop(ticket);

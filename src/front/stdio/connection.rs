@@ -22,6 +22,7 @@ use super::outbox::Outbox;
 use super::{StdioFront, listen, refused};
 use crate::config::Limits;
 use crate::front::asked::{self, Request};
+use crate::front::call_key;
 use crate::front::legacy::{Session, Taken};
 use crate::front::refusal::Refusal;
 use crate::jobs::Jobs;
@@ -263,7 +264,9 @@ where
             self.outbox.send(refused::repeated_id(id)).await;
             return Ok(());
         };
-        let caller = Caller::of_modern(&request.params, Principal::Local, Credentials::default());
+        let mut caller = Caller::of_modern(&request.params, Principal::Local, Credentials::default());
+        caller.key = call_key::read(&request.method, &request.params, &caller.credentials)
+            .map_err(|error| Refusal::rpc(StatusCode::BAD_REQUEST, error))?;
         if request.method == Method::Listen {
             let terms = listen::check(&request, &caller, &self.streams)?;
             let (method, params) = (request.method, request.params);

@@ -1,0 +1,124 @@
+//! A call with a key joins the first call that has it: one run, however often it is asked for.
+//!
+//! The first takes the key here, then in the store, with a record that is there before anything is sent. A repeat that
+//! comes meanwhile waits for that record, and from then on for the task, as any repeat does that comes later, also
+//! after a restart. Whether the first caller got a handle makes no difference to the others.
+
+mod claim;
+mod outcome;
+mod party;
+mod places;
+mod repeat;
+mod wait;
+
+pub(super) use claim::NotMade;
+pub(super) use outcome::{JOINED, cancelled};
+pub(super) use party::{Party, Round};
+pub(super) use places::{Joining, Reservation};
+pub(super) use repeat::Repeat;
+pub(super) use wait::Waiter;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tower_service::Service;
+
+use self::places::{Entry, Stage};
+use super::run::Run;
+use super::seat::Held;
+use super::{Promotion, stopping};
+use crate::protocol::{Call, Failure, Outcome, Reason, Reply, ReplySender, Retry};
+use crate::store::{Claimed, ReadError};
+use crate::task::TaskId;
+
+/// Where a repeat goes.
+enum Found {
+    /// Nowhere: it is the first.
+    First(Held),
+    /// To the task of the first, or it was answered.
+    Joined,
+}
+
+/// Sees a call with a key through: runs it, or joins the call that has the key.
+pub(super) async fn enter<S>(run: Run, repeat: Repeat, inner: S, call: Call, sender: ReplySender)
+where
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    let found = Box::pin(find(&run, &repeat, &call, sender)).await;
+    if let Found::First(held) = found {
+        Box::pin(run.drive_held(inner, call, held)).await;
+    }
+}
+
+async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> Found {
+    let shared = &run.shared;
+    let owner = shared.store.owner(&run.principal);
+    loop {
+        let mut stage = match shared.joining.enter(repeat) {
+            Entry::Differs => return answered(sender, key_reused()),
+            Entry::Joins(stage) => stage,
+            Entry::First(reservation) => match shared.store.earlier(&owner, &repeat.key, &repeat.claim).await {
+                Ok(None) => {
+                    let promote_at = match run.plan.way.promotion {
+                        Promotion::Never | Promotion::AtOnce => None,
+                        Promotion::After(after) => Some(call.arrived + after),
+                    };
+                    return Found::First(Held::reserved(sender, promote_at, reservation));
+                }
+                Ok(Some(Claimed::Earlier(task) | Claimed::Made(task))) => {
+                    drop(reservation);
+                    return join(run, task.id, sender).await;
+                }
+                Ok(Some(Claimed::Differs)) => return answered(sender, key_reused()),
+                Err(error) => return answered(sender, not_read(&error)),
+            },
+        };
+        let ready = tokio::select! {
+            biased;
+            () = sender.cancelled() => return Found::Joined,
+            ready = ready(run, repeat, &mut stage) => ready,
+            () = shared.jobs.stopping() => return answered(sender, stopping()),
+        };
+        if let Some(id) = ready {
+            return join(run, id, sender).await;
+        }
+    }
+}
+
+/// Waits until there is a task to join; `None` if the key is free again.
+async fn ready(run: &Run, repeat: &Repeat, stage: &mut Stage) -> Option<TaskId> {
+    let id = stage.recorded().await?;
+    let store = &run.shared.store;
+    // It may have ended a moment ago, so that a repeat is a call of its own.
+    match store.get(&store.owner(&run.principal), &id).await {
+        Ok(Some(task)) if !repeat.claim.joins(&task, store.clock().now()) => {
+            stage.gone().await;
+            None
+        }
+        _ => Some(id),
+    }
+}
+
+async fn join(run: &Run, id: TaskId, sender: ReplySender) -> Found {
+    Box::pin(Waiter::new(run, id, sender).wait()).await;
+    Found::Joined
+}
+
+fn answered(sender: ReplySender, failure: Failure) -> Found {
+    sender.done(Outcome::Failed(failure));
+    Found::Joined
+}
+
+/// The key was used for something else.
+pub(super) fn key_reused() -> Failure {
+    let message = "this idempotency key belongs to an earlier call, of another tool or with other arguments; nothing \
+                   was sent; a new call needs a new key, and a repeat the same tool and arguments";
+    Failure::new(Reason::KeyReused, message, Retry::No)
+}
+
+/// The store cannot say now whether there was an earlier call; nothing was sent.
+fn not_read(error: &ReadError) -> Failure {
+    let message = format!("{error}; whether this repeats an earlier call cannot be known now, so nothing was sent");
+    Failure::new(Reason::Store, message, Retry::After(Duration::from_secs(5)))
+}

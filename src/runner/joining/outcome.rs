@@ -1,0 +1,95 @@
+//! How an earlier call ended, for a caller who repeats it.
+
+use crate::protocol::rope::ObjectWriter;
+use crate::protocol::{Failure, Json, JsonError, Outcome, Reason, Retry, RpcError};
+use crate::store::{Committed, ReadError, Store};
+use crate::task::{Cause, State, Task};
+
+/// The member of `_meta` that says that an answer is of an earlier call.
+pub(in crate::runner) const JOINED: &str = "dev.raincheck/joined";
+
+/// The outcome of a task that has ended.
+pub(super) async fn of(store: &Store, task: &Committed<Task>) -> Outcome {
+    match &task.state {
+        State::Completed { .. } => match store.outcome(task).await {
+            Ok(result) => Outcome::Result(marked(&result).unwrap_or(result)),
+            Err(error) => unreadable(&error),
+        },
+        State::Failed { cause: Cause::Server { .. } } => match store.outcome(task).await {
+            Ok(error) => match RpcError::from_server(error) {
+                Ok(error) => Outcome::Error(error),
+                Err(error) => Outcome::Failed(Failure::outcome_unknown(&error.to_string())),
+            },
+            Err(error) => unreadable(&error),
+        },
+        State::Failed { cause: Cause::Ours(failure) } => {
+            let mut failure = failure.clone();
+            failure
+                .message
+                .push_str("; this is how an earlier call with the same key ended, a new run needs another key");
+            Outcome::Failed(failure)
+        }
+        State::Cancelled => Outcome::Failed(cancelled()),
+        State::Queued | State::Running { .. } | State::InputRequired { .. } => {
+            Outcome::Failed(Failure::outcome_unknown("the earlier call has not ended"))
+        }
+    }
+}
+
+/// What those who are held are told when their call was cancelled as a task.
+pub(in crate::runner) fn cancelled() -> Failure {
+    let message = "the call was cancelled on request (tasks/cancel); the tool may have done part of its work, check \
+                   before calling it again; a new run needs another key";
+    Failure::new(Reason::OutcomeUnknown, message, Retry::No)
+}
+
+/// The result, with a word in its `_meta` that it is of an earlier call.
+fn marked(result: &Json) -> Result<Json, JsonError> {
+    let part = |value| Json::of(result.bytes(), value);
+    let members = result.members()?;
+    let mut meta = ObjectWriter::new();
+    let old = members.get("_meta").map(part);
+    if let Some(old) = &old {
+        for (name, value) in old.members()?.iter().filter(|(name, _)| *name != JOINED) {
+            meta.raw(name, &part(value));
+        }
+    }
+    meta.raw(JOINED, &Json::from_value(&true.into()));
+    let mut whole = ObjectWriter::new();
+    for (name, value) in members.iter().filter(|(name, _)| *name != "_meta") {
+        whole.raw(name, &part(value));
+    }
+    whole.rope("_meta", meta.finish());
+    Ok(whole.finish_json())
+}
+
+fn unreadable(error: &ReadError) -> Outcome {
+    let (reason, retry) = match error {
+        ReadError::Busy => (Reason::Busy, Retry::After(std::time::Duration::from_secs(5))),
+        _ => (Reason::Store, Retry::Unknown),
+    };
+    let message = format!("{error}; the tool has run for an earlier call with the same key");
+    Outcome::Failed(Failure::new(reason, message, retry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_marked_and_keeps_its_spelling() {
+        let table = [
+            (r#"{"content":[],"n":1E2}"#, r#"{"content":[],"n":1E2,"_meta":{"dev.raincheck/joined":true}}"#),
+            (
+                r#"{"_meta":{"a":{"b":1.0}},"content":[]}"#,
+                r#"{"content":[],"_meta":{"a":{"b":1.0},"dev.raincheck/joined":true}}"#,
+            ),
+            ("{}", r#"{"_meta":{"dev.raincheck/joined":true}}"#),
+        ];
+        for (result, expected) in table {
+            let result = Json::parse(result.as_bytes().into()).unwrap();
+            assert_eq!(marked(&result).unwrap().as_str(), expected);
+        }
+        assert!(marked(&Json::null()).is_err());
+    }
+}

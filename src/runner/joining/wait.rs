@@ -1,0 +1,130 @@
+//! The wait of a caller who has joined an earlier call: for its outcome, a handle, or the questions that it asks.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::outcome;
+use super::party::Guest;
+use crate::protocol::reply::Delivery;
+use crate::protocol::{Failure, Handle, Outcome, ReplySender, Rope};
+use crate::runner::run::Run;
+use crate::runner::{Promotion, Questions, Shared, Way, view};
+use crate::store::Committed;
+use crate::task::{Owner, State, Task, TaskId};
+
+/// A caller who has joined an earlier call.
+#[derive(Debug)]
+pub(in crate::runner) struct Waiter {
+    shared: Arc<Shared>,
+    owner: Owner,
+    id: TaskId,
+    sender: ReplySender,
+    way: Way,
+}
+
+impl Waiter {
+    /// The caller of `run`, who joins the task `id`.
+    pub(in crate::runner) fn new(run: &Run, id: TaskId, sender: ReplySender) -> Self {
+        let shared = Arc::clone(&run.shared);
+        let owner = shared.store.owner(&run.principal);
+        Self { shared, owner, id, sender, way: run.plan.way.clone() }
+    }
+
+    /// Waits, and answers. A caller who leaves meanwhile changes nothing for the others.
+    pub(in crate::runner) async fn wait(self) {
+        let store = self.shared.store.clone();
+        // Before the first look, so that no change is missed.
+        let mut watch = store.watch(&self.id);
+        let guest = self.shared.live.get(&self.id).map(Guest::of);
+        loop {
+            let changes = guest.as_ref().map(|guest| guest.live().party().changes());
+            let task = match store.get(&self.owner, &self.id).await {
+                Ok(Some(task)) => task,
+                Ok(None) => return self.fail("the earlier call with this key cannot be found any more"),
+                Err(error) => return self.fail(&format!("the earlier call with this key cannot be read ({error})")),
+            };
+            if task.state.is_terminal() {
+                let outcome =
+                    if self.has_handle(&task) { self.handle(&task) } else { outcome::of(&store, &task).await };
+                return self.sender.done(outcome);
+            }
+            if let Some(round) = guest.as_ref().and_then(|guest| self.round(guest)) {
+                return self.sender.done(Outcome::Shaped(round));
+            }
+            let due = self.due(&task);
+            if due == Some(Duration::ZERO) {
+                if let Some(guest) = guest {
+                    guest.leaves_with_handle();
+                }
+                let handle = self.handle(&task);
+                return self.sender.done(handle);
+            }
+            tokio::select! {
+                biased;
+                () = self.sender.cancelled() => return,
+                () = watch.changed() => {}
+                () = changed(changes) => {}
+                () = self.elapsed(due) => {}
+                () = self.shared.jobs.stopping() => return self.fail("Raincheck was stopped during the run"),
+            }
+        }
+    }
+
+    /// How long until this caller is to get a handle; `None` for never.
+    fn due(&self, task: &Task) -> Option<Duration> {
+        match (self.way.promotion, &task.state) {
+            (Promotion::Never, _) => None,
+            // Its questions are answered by who has a handle.
+            (Promotion::AtOnce, _) | (Promotion::After(_), State::InputRequired { .. }) => Some(Duration::ZERO),
+            (Promotion::After(after), _) => Some(task.created.after(after).since(self.shared.store.clock().now())),
+        }
+    }
+
+    /// Whether a task that has ended was one for this caller: it took long enough.
+    fn has_handle(&self, task: &Task) -> bool {
+        match self.way.promotion {
+            Promotion::Never => false,
+            Promotion::AtOnce => true,
+            Promotion::After(after) => task.created.after(after) <= task.updated,
+        }
+    }
+
+    fn handle(&self, task: &Committed<Task>) -> Outcome {
+        let phase = self.shared.live.get(&self.id).map(|live| live.phase());
+        let created = view::joined(task, phase.as_ref(), self.shared.store.clock().now());
+        // Whether it arrives does not matter: it can be had again.
+        let (delivery, _) = Delivery::new();
+        Outcome::Task(Handle { created, delivery })
+    }
+
+    /// The questions that the first caller was sent away with, if this one may be too.
+    fn round(&self, guest: &Guest) -> Option<Rope> {
+        match self.way.questions {
+            Questions::PassOn | Questions::Refuse => None,
+            Questions::Promote | Questions::First { .. } | Questions::RoundTrip => {
+                guest.live().party().round(&self.way.abilities)
+            }
+        }
+    }
+
+    async fn elapsed(&self, due: Option<Duration>) {
+        match due {
+            Some(due) => self.shared.jobs.alarm(Instant::now() + due).await,
+            None => pending().await,
+        }
+    }
+
+    fn fail(self, how: &str) {
+        self.sender.done(Outcome::Failed(Failure::outcome_unknown(how)));
+    }
+}
+
+async fn changed(changes: Option<impl Future<Output = ()>>) {
+    match changes {
+        Some(changes) => changes.await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,124 @@
+//! The first call has ended when it is repeated.
+
+use std::time::Duration;
+
+use raincheck::config::{Mode, ToolPolicy};
+use raincheck::protocol::{Failure, Outcome, Reason, Retry, RpcError};
+use serde_json::json;
+
+use crate::callers::{KINDS, Kind, assert_joined, assert_same_handle, call, done, id_of, outcome, policy, said};
+use crate::support::calls::{self, text};
+use crate::support::layer::Proxy;
+
+#[tokio::test]
+async fn a_repeat_of_a_quick_call_gets_the_result_again() {
+    for first in KINDS {
+        let mut proxy = Proxy::new(policy(Mode::Auto));
+        let one = proxy.send(call(first)).await;
+        proxy.next_sent().await.1.done(done());
+        outcome(one).await;
+        for second in KINDS {
+            assert_joined(outcome(proxy.send(call(second)).await).await);
+        }
+        proxy.assert_sent_no_more();
+    }
+}
+
+#[tokio::test]
+async fn a_repeat_of_a_task_that_has_ended_gets_its_handle_or_its_outcome() {
+    let ends = [
+        (done(), "completed"),
+        (Outcome::Error(RpcError::with_data(-32000, "no rows", Some(&text("[1.0]")))), "failed"),
+        (Outcome::Failed(Failure::outcome_unknown("gone")), "failed"),
+    ];
+    for (end, status) in ends {
+        let mut proxy = Proxy::new(policy(Mode::Task));
+        let id = id_of(&proxy.value(call(Kind::Tasks)).await);
+        proxy.next_sent().await.1.done(end);
+        let task = proxy.ended(&id).await;
+        assert_eq!(task["status"], status);
+        assert_same_handle(&said(proxy.send(call(Kind::Tasks)).await).await, &id, status);
+        for second in [Kind::Plain, Kind::Legacy] {
+            let again = outcome(proxy.send(call(second)).await).await;
+            match again {
+                Outcome::Result(_) => assert_joined(again),
+                Outcome::Error(error) => assert_eq!(error.raw().read::<serde_json::Value>().unwrap(), task["error"]),
+                Outcome::Failed(failure) => {
+                    assert_eq!((failure.reason, failure.retry), (Reason::OutcomeUnknown, Retry::Unknown));
+                    assert!(failure.message.contains("another key"), "{}", failure.message);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        proxy.assert_sent_no_more();
+    }
+}
+
+#[tokio::test]
+async fn a_slow_call_that_was_held_is_a_task_for_those_who_may_have_a_handle() {
+    let after = Duration::from_millis(20);
+    let mut proxy = Proxy::new(ToolPolicy { after, ..policy(Mode::Auto) });
+    let one = proxy.send(call(Kind::Plain)).await;
+    let (_, server) = proxy.next_sent().await;
+    // Longer than `after`, as the clock of the store sees it.
+    let started = proxy.store.clock().now();
+    while proxy.store.clock().now().since(started) <= after {
+        tokio::task::yield_now().await;
+    }
+    server.done(done());
+    assert!(matches!(outcome(one).await, Outcome::Result(_)));
+    let handle = said(proxy.send(call(Kind::Tasks)).await).await;
+    let id = id_of(&handle);
+    assert_same_handle(&handle, &id, "completed");
+    assert_eq!(proxy.get(&id).await["result"]["n"], 100.0);
+    assert_joined(outcome(proxy.send(call(Kind::Plain)).await).await);
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_call_for_all() {
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    let one = proxy.send(call(Kind::Plain)).await;
+    let (_, server) = proxy.next_sent().await;
+    let id = id_of(&said(proxy.send(call(Kind::Tasks)).await).await);
+    let three = proxy.send(call(Kind::Legacy)).await;
+    let acknowledged = proxy.value(calls::call("tasks/cancel", json!({ "taskId": id }))).await;
+    assert_eq!(acknowledged, json!({ "resultType": "complete" }));
+    tokio::time::timeout(crate::support::layer::PATIENCE, server.cancelled()).await.unwrap();
+    server.done(Outcome::Error(RpcError::new(0, "Request cancelled")));
+    for held in [one, three] {
+        let Outcome::Failed(failure) = outcome(held).await else { panic!() };
+        assert!(failure.message.contains("was cancelled"), "{}", failure.message);
+    }
+    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    assert_same_handle(&said(proxy.send(call(Kind::Tasks)).await).await, &id, "cancelled");
+    assert!(matches!(outcome(proxy.send(call(Kind::Plain)).await).await, Outcome::Failed(_)));
+    proxy.assert_sent_no_more();
+}
+
+#[tokio::test]
+async fn a_result_that_crosses_a_cancel_is_everybodys() {
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    let one = proxy.send(call(Kind::Plain)).await;
+    let (_, server) = proxy.next_sent().await;
+    let id = id_of(&said(proxy.send(call(Kind::Tasks)).await).await);
+    proxy.value(calls::call("tasks/cancel", json!({ "taskId": id }))).await;
+    tokio::time::timeout(crate::support::layer::PATIENCE, server.cancelled()).await.unwrap();
+    server.done(done());
+    assert!(matches!(outcome(one).await, Outcome::Result(_)));
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_call_that_was_never_taken_may_be_sent_again_with_its_key() {
+    for kind in KINDS {
+        let mut proxy = Proxy::new(policy(Mode::Auto));
+        let one = proxy.send(call(kind)).await;
+        let failure = Failure::new(Reason::NotStarted, "the server is away", Retry::After(Duration::from_secs(1)));
+        proxy.next_sent().await.1.done(Outcome::Failed(failure));
+        assert_eq!(said(one).await["failed"], "not_started");
+        let two = proxy.send(call(kind)).await;
+        proxy.next_sent().await.1.done(done());
+        let Outcome::Result(result) = outcome(two).await else { panic!("{kind:?}") };
+        assert_eq!(result.as_str(), crate::callers::RESULT);
+    }
+}

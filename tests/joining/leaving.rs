@@ -1,0 +1,146 @@
+//! Callers who leave.
+
+use raincheck::config::{Dedupe, Mode, ToolPolicy};
+use raincheck::protocol::{Call, Outcome, Principal};
+use tokio::time::timeout;
+
+use crate::callers::{
+    Kind, assert_joined, assert_same_handle, call, call_of, done, export, id_of, outcome, policy, said,
+};
+use crate::support::layer::{PATIENCE, Proxy};
+
+fn derived(kind: Kind) -> Call {
+    call_of(Principal::Named("ann".into()), kind, export())
+}
+
+fn deduping(mode: Mode) -> Proxy {
+    Proxy::new(ToolPolicy { dedupe: Dedupe::Running, ..policy(mode) })
+}
+
+/// Lets those who were told of something do it.
+async fn settle_down() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_with_a_key_goes_on_when_its_caller_is_gone_and_a_repeat_finds_it() {
+    for kind in [Kind::Tasks, Kind::Plain] {
+        let mut proxy = Proxy::new(policy(Mode::Auto));
+        let one = proxy.send(call(kind)).await;
+        let (_, server) = proxy.next_sent().await;
+        drop(one);
+        settle_down().await;
+        assert!(!server.is_cancelled(), "{kind:?}");
+        let two = proxy.send(call(kind)).await;
+        server.done(done());
+        assert_joined(outcome(two).await);
+        assert_joined(outcome(proxy.send(call(kind)).await).await);
+        proxy.assert_sent_no_more();
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_handle_was_lost_stays_for_the_repeat() {
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    let Outcome::Task(lost) = outcome(proxy.send(call(Kind::Tasks)).await).await else { panic!() };
+    let (_, server) = proxy.next_sent().await;
+    let id = id_of(&lost.created.clone().into_json().read().unwrap());
+    drop(lost.delivery);
+    settle_down().await;
+    assert!(!server.is_cancelled());
+    assert_same_handle(&said(proxy.send(call(Kind::Tasks)).await).await, &id, "working");
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_by_its_only_caller_is_stopped() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let one = proxy.send(call(Kind::Legacy)).await;
+    let (_, server) = proxy.next_sent().await;
+    one.cancel();
+    timeout(PATIENCE, server.cancelled()).await.unwrap();
+    let Outcome::Failed(failure) = outcome(one).await else { panic!() };
+    assert!(failure.message.contains("was cancelled"), "{}", failure.message);
+    assert!(matches!(outcome(proxy.send(call(Kind::Plain)).await).await, Outcome::Failed(_)));
+    proxy.assert_sent_no_more();
+}
+
+#[tokio::test]
+async fn who_cancels_takes_nothing_from_the_others() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let one = proxy.send(call(Kind::Legacy)).await;
+    let (_, server) = proxy.next_sent().await;
+    let two = proxy.send(call(Kind::Plain)).await;
+    settle_down().await;
+    one.cancel();
+    settle_down().await;
+    assert!(!server.is_cancelled());
+    server.done(done());
+    assert_joined(outcome(two).await);
+}
+
+#[tokio::test]
+async fn without_a_key_of_their_own_the_last_who_leaves_stops_the_call() {
+    let mut proxy = deduping(Mode::Auto);
+    let one = proxy.send(derived(Kind::Plain)).await;
+    let (_, server) = proxy.next_sent().await;
+    let two = proxy.send(derived(Kind::Tasks)).await;
+    let three = proxy.send(derived(Kind::Plain)).await;
+    settle_down().await;
+    drop(one);
+    settle_down().await;
+    assert!(!server.is_cancelled(), "two still wait");
+    drop(two);
+    settle_down().await;
+    assert!(!server.is_cancelled(), "one still waits");
+    drop(three);
+    timeout(PATIENCE, server.cancelled()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_repeat_that_leaves_takes_nothing_from_the_first() {
+    let mut proxy = deduping(Mode::Auto);
+    let one = proxy.send(derived(Kind::Plain)).await;
+    let (_, server) = proxy.next_sent().await;
+    let two = proxy.send(derived(Kind::Plain)).await;
+    settle_down().await;
+    drop(two);
+    settle_down().await;
+    assert!(!server.is_cancelled());
+    server.done(done());
+    assert!(matches!(outcome(one).await, Outcome::Result(_)));
+}
+
+#[tokio::test]
+async fn a_handle_that_a_repeat_has_keeps_the_call_going() {
+    let mut proxy = deduping(Mode::Task);
+    let one = proxy.send(derived(Kind::Plain)).await;
+    let (_, server) = proxy.next_sent().await;
+    let id = id_of(&said(proxy.send(derived(Kind::Tasks)).await).await);
+    drop(one);
+    settle_down().await;
+    assert!(!server.is_cancelled());
+    server.done(done());
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_handle_that_was_lost_stops_a_call_without_a_key_that_nobody_else_waits_for() {
+    for waits in [false, true] {
+        let mut proxy = deduping(Mode::Task);
+        let Outcome::Task(lost) = outcome(proxy.send(derived(Kind::Tasks)).await).await else { panic!() };
+        let (_, server) = proxy.next_sent().await;
+        let two = if waits { Some(proxy.send(derived(Kind::Plain)).await) } else { None };
+        settle_down().await;
+        drop(lost.delivery);
+        if let Some(two) = two {
+            settle_down().await;
+            assert!(!server.is_cancelled());
+            server.done(done());
+            assert_joined(outcome(two).await);
+        } else {
+            timeout(PATIENCE, server.cancelled()).await.unwrap();
+        }
+    }
+}

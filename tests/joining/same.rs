@@ -1,0 +1,108 @@
+//! Which calls are the same.
+
+use raincheck::config::{Dedupe, Mode, ToolPolicy};
+use raincheck::protocol::{CallKey, Method, Outcome, Params, Principal};
+use serde_json::{Value, json};
+
+use crate::callers::{KINDS, Kind, assert_joined, call, call_of, done, export, keyed, outcome, policy, said};
+use crate::support::calls::text;
+use crate::support::layer::Proxy;
+
+/// A proxy in which the call with the key `k` has ended.
+async fn ended() -> Proxy {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let one = proxy.send(call(Kind::Plain)).await;
+    proxy.next_sent().await.1.done(done());
+    outcome(one).await;
+    proxy
+}
+
+fn export_with(arguments: Value) -> Value {
+    json!({ "name": "export", "arguments": arguments })
+}
+
+#[tokio::test]
+async fn a_key_that_was_used_for_another_call_is_refused_and_nothing_is_sent() {
+    let others = [
+        json!({ "name": "import", "arguments": { "n": 1, "m": [1.0, "x"] } }),
+        json!({ "name": "export" }),
+        export_with(json!({})),
+        export_with(json!({ "n": 2, "m": [1.0, "x"] })),
+        export_with(json!({ "n": 1, "m": ["x", 1.0] })),
+        export_with(json!({ "n": "1", "m": [1.0, "x"] })),
+        export_with(json!({ "n": 1, "m": [1.0, "x"], "o": null })),
+    ];
+    for params in others {
+        let mut proxy = ended().await;
+        let Outcome::Failed(failure) = outcome(proxy.send(keyed(Kind::Plain, "k", params.clone())).await).await else {
+            panic!("{params}")
+        };
+        assert_eq!(failure.facts().as_str(), r#"{"reason":"key_reused","retryable":false}"#, "{params}");
+        proxy.assert_sent_no_more();
+        // While the first runs too.
+        let _running = proxy.send(keyed(Kind::Tasks, "r", export())).await;
+        let (_, _server) = proxy.next_sent().await;
+        assert_eq!(said(proxy.send(keyed(Kind::Plain, "r", params)).await).await["failed"], "key_reused");
+        proxy.assert_sent_no_more();
+    }
+}
+
+#[tokio::test]
+async fn another_spelling_of_the_arguments_is_the_same_call() {
+    let mut proxy = ended().await;
+    let params = r#"{ "name":"export","arguments" : {"m":[1, "\u0078"] , "\u006e":1e0}, "_meta":{"a":1} }"#;
+    let mut again = call(Kind::Plain);
+    again.params = Params::read(&Method::CallTool, Some(text(params))).unwrap();
+    assert_joined(outcome(proxy.send(again).await).await);
+    proxy.assert_sent_no_more();
+}
+
+#[tokio::test]
+async fn other_keys_and_other_owners_are_calls_of_their_own() {
+    let mut proxy = ended().await;
+    let key = || Some(CallKey::read("k").unwrap());
+    let mut others =
+        vec![keyed(Kind::Plain, "K", export()), call_of(Principal::Named("ann".into()), Kind::Plain, export())];
+    for who in [Principal::Named("bo".into()), Principal::Local, Principal::Credential("ann".into())] {
+        let mut call = call_of(who, Kind::Plain, export());
+        call.caller.key = key();
+        others.push(call);
+    }
+    for other in others {
+        let reply = proxy.send(other).await;
+        proxy.next_sent().await.1.done(done());
+        let Outcome::Result(result) = outcome(reply).await else { panic!() };
+        assert_eq!(result.as_str(), crate::callers::RESULT);
+    }
+}
+
+#[tokio::test]
+async fn who_is_anonymous_has_no_keys() {
+    let dedupe = Dedupe::Window(std::time::Duration::from_hours(1));
+    let mut proxy = Proxy::new(ToolPolicy { dedupe, ..policy(Mode::Auto) });
+    for kind in KINDS {
+        let mut with_key = call_of(Principal::Anonymous, kind, export());
+        with_key.caller.key = Some(CallKey::read("k").unwrap());
+        let refused = said(proxy.send(with_key).await).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("Authorization"), "{refused}");
+        proxy.assert_sent_no_more();
+        for _ in 0..2 {
+            let reply = proxy.send(call_of(Principal::Anonymous, kind, export())).await;
+            proxy.next_sent().await.1.done(done());
+            assert!(matches!(outcome(reply).await, Outcome::Result(_)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_on_anything_but_a_tool_means_nothing() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    for _ in 0..2 {
+        let mut list = call(Kind::Plain);
+        list.method = Method::ListTools;
+        let reply = proxy.send(list).await;
+        proxy.next_sent().await.1.done(Outcome::Result(text(r#"{"tools":[]}"#)));
+        assert!(matches!(outcome(reply).await, Outcome::Result(_)));
+    }
+}
