@@ -116,7 +116,7 @@ fn in_still_time(test: impl Future<Output = Result<(), TestCaseError>>) -> Resul
 
 #[test]
 fn tasks_live_as_the_reference_says_whatever_comes_in_whatever_order() {
-    let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(40);
+    let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(80);
     let config =
         ProptestConfig { cases, max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(steps in prop::collection::vec(steps(), 1..30))| {

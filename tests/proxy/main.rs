@@ -8,6 +8,7 @@ mod bytes;
 mod client;
 mod clients;
 mod deadlines;
+mod faults;
 mod flat;
 #[path = "../support/http_server.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]
