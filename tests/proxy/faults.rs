@@ -39,10 +39,13 @@ async fn without_file_descriptors_it_waits_and_goes_on_when_there_are_some() {
     assert_eq!(known.ended(&id).await.result()["result"]["content"][0]["text"], "kept");
 
     drop(idle);
+    let began = std::time::Instant::now();
     let newcomer = proxy.client();
     let later = newcomer.handle("task", "{}").await;
     upstream.run().await.says("served").await;
     assert_eq!(newcomer.ended(&later).await.result()["result"]["content"][0]["text"], "served");
+    let served = began.elapsed();
+    assert!(served < Duration::from_secs(20), "a newcomer is served after {served:?}: {}", proxy.log());
     eventually("the connections are closed", || proxy.files() < 60).await;
     assert_eq!(proxy.stop().await, Some(0));
 }
