@@ -32,6 +32,9 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod front;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod history;
 pub mod jobs;
 pub mod lists;

@@ -29,6 +29,7 @@ const RANKS: &[(&str, u8)] = &[
     ("admin", 6),
     ("app", 7),
     ("cli", 8),
+    ("fuzzing", 9),
     ("lib", 9),
     ("main", 9),
     ("durable_sync", 9),

@@ -22,6 +22,8 @@ mod engine;
 mod error;
 mod figures;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod keys;
 mod large;
 mod listing;

@@ -2,6 +2,8 @@
 
 mod beside;
 mod drive;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod guests;
 mod handshake;
 mod http;

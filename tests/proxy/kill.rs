@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::seq::IteratorRandom;
 use serde_json::value::RawValue;
@@ -19,6 +19,9 @@ use crate::{bounded, eventually};
 /// How many rounds; another number comes from the environment.
 const ROUNDS: &str = "RAINCHECK_KILL_ROUNDS";
 
+/// The hard limit of the tool that is forgotten soon; its outcome is kept no longer.
+const FADES_AFTER: Duration = Duration::from_millis(200);
+
 /// Callers at the same time.
 const CALLERS: usize = 4;
 
@@ -31,6 +34,7 @@ struct Task {
     seen: Seen,
     is_cancelled: bool,
     round: usize,
+    made: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ enum Kind {
     Blocks,
     /// It waits behind such a run.
     Waits,
+    /// It runs, and is forgotten soon.
+    Fades,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +54,8 @@ enum Seen {
     Open,
     /// Everything that must not change any more.
     Ended(String),
+    /// It was forgotten.
+    Gone,
 }
 
 /// What is known over all rounds.
@@ -74,6 +82,8 @@ struct Tally {
     /// Of the completed: sent by another process than the one that took the call.
     sent_later: usize,
     cancelled: usize,
+    /// Forgotten when their time was over.
+    purged: usize,
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +91,7 @@ async fn nothing_a_client_saw_is_lost_when_the_proxy_is_killed_at_any_moment() {
     let rounds = std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(30);
     let upstream = Upstream::stdio().await;
     let rest = "[[tool]]\nmatch = \"*\"\nmode = \"task\"\n[[tool]]\nmatch = \"queued\"\nmode = \"task\"\nmax_running = 1\n\
-                [[tool]]\nmatch = \"auto\"\nafter = \"10ms\"";
+                [[tool]]\nmatch = \"fading\"\nmode = \"task\"\ntimeout = \"200ms\"\nkeep = \"1ms\"\n[[tool]]\nmatch = \"auto\"\nafter = \"10ms\"";
     let ground = Ground::durable(&upstream, rest);
     let book = Arc::new(Book::default());
     for number in 0..rounds {
@@ -103,6 +113,7 @@ async fn nothing_a_client_saw_is_lost_when_the_proxy_is_killed_at_any_moment() {
     let tally = weigh(&book, &upstream.ledger());
     println!("{rounds} rounds: {} calls sent, {tally:?}", book.sent.lock().unwrap().len());
     assert!(tally.completed > rounds && tally.unknown > rounds && tally.sent_later > rounds / 2, "{tally:?}");
+    assert!(tally.purged > rounds / 2, "{tally:?}");
 }
 
 /// Calls, polls and cancels, until the proxy is killed.
@@ -126,6 +137,11 @@ async fn run_and_kill(mut proxy: Proxy, upstream: &Upstream, book: &Arc<Book>, n
     .await;
     // Not always right behind a reply.
     tokio::time::sleep(Duration::from_micros(rand::random_range(0..3000))).await;
+    if number % 3 == 2 {
+        // Some are killed while they end what runs.
+        proxy.terminate();
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..60))).await;
+    }
     proxy.kill();
     // What was on its way to them counts as seen.
     for caller in callers {
@@ -140,7 +156,8 @@ impl Round {
         let ms = [0, 0, 2, 20, 5000][rand::random_range(0..5)];
         let bytes = [10, 1000, 5000, 100_000][rand::random_range(0..4)];
         match action {
-            0..4 => self.call(client, "work", Kind::Runs, Some(ms), bytes).await?,
+            0..3 => self.call(client, "work", Kind::Runs, Some(ms), bytes).await?,
+            3 => self.call(client, "fading", Kind::Fades, Some(ms), bytes).await?,
             4 => self.call(client, "auto", Kind::Runs, Some(ms), bytes).await?,
             5 => self.call(client, "queued", Kind::Waits, Some(0), bytes).await?,
             6..9 => self.poll(client).await?,
@@ -156,10 +173,15 @@ impl Round {
         self.book.sent.lock().unwrap().insert(n);
         let arguments = json!({ "n": n, "ms": ms, "bytes": bytes });
         let text = client.text("tools/call", &format!(r#""name":"{tool}","arguments":{arguments}"#));
+        let made = Instant::now();
         let answer = client.try_send("tools/call", tool, text).await?;
+        if answer.value()["error"]["data"]["reason"] == "stopping" {
+            // It is being drained.
+            return Err(answer.message);
+        }
         let result = answer.result();
         if result["resultType"] == "task" {
-            let task = Task { n, bytes, kind, seen: Seen::Open, is_cancelled: false, round: self.number };
+            let task = Task { n, bytes, kind, seen: Seen::Open, is_cancelled: false, round: self.number, made };
             self.book.tasks.lock().unwrap().insert(answer.task_id(), task);
         } else {
             assert_eq!(tool, "auto");
@@ -184,8 +206,20 @@ impl Round {
         self.book.tasks.lock().unwrap().get_mut(&id).unwrap().is_cancelled = true;
         let text = client.text("tasks/cancel", &format!(r#""taskId":"{id}""#));
         let answer = client.try_send("tasks/cancel", &id, text).await?;
+        if task.may_be_gone(&answer) {
+            return Ok(());
+        }
         assert_eq!(answer.result(), json!({ "resultType": "complete" }));
         Ok(())
+    }
+}
+
+impl Task {
+    /// Whether the answer says that there is no such task, and that may be so.
+    fn may_be_gone(&self, answer: &Answer) -> bool {
+        let is_gone = answer.value()["error"]["code"] == -32602;
+        assert!(!is_gone || self.kind == Kind::Fades && self.made.elapsed() > FADES_AFTER, "lost: {self:?}");
+        is_gone
     }
 }
 
@@ -199,14 +233,20 @@ impl Book {
 
     /// Compares what is seen of a task with what was seen before, and remembers it.
     fn saw(&self, id: &str, answer: &Answer) {
-        let status = answer.result()["status"].as_str().unwrap().to_owned();
-        let lasting = lasting(answer);
         let mut tasks = self.tasks.lock().unwrap();
         let task = tasks.get_mut(id).unwrap();
+        if task.may_be_gone(answer) {
+            task.seen = Seen::Gone;
+            return;
+        }
+        let status = answer.result()["status"].as_str().unwrap().to_owned();
+        let lasting = lasting(answer);
         match &task.seen {
             // The two polls may have come in another order than they were answered.
             Seen::Ended(_) if status == "working" => {}
             Seen::Ended(before) => assert_eq!(before, &lasting, "an end that changed: {task:?}"),
+            // The two polls may have come in another order here too; at the end it must stay gone.
+            Seen::Gone => {}
             Seen::Open if status != "working" => task.seen = Seen::Ended(lasting),
             Seen::Open => {}
         }
@@ -227,11 +267,28 @@ async fn check(book: &Book, client: &Client, round: usize, older: usize) {
     let amount = older.min(rest.len());
     let some = rest.into_iter().choose_multiple(&mut rand::rng(), amount);
     for (id, task) in last.into_iter().chain(some) {
-        let answer = client.ended(&id).await;
-        let shown = answer.result();
+        let answer = settled(client, &id, &task).await;
         book.saw(&id, &answer);
+        if task.may_be_gone(&answer) {
+            continue;
+        }
+        let shown = answer.result();
         ended_rightly(&task, &answer, &shown);
     }
+}
+
+/// Looks at a task until it has ended or is gone.
+async fn settled(client: &Client, id: &str, task: &Task) -> Answer {
+    let looked = async {
+        loop {
+            let answer = client.get(id).await;
+            if task.may_be_gone(&answer) || answer.result()["status"] != "working" {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+    };
+    bounded(looked).await
 }
 
 /// Whether a task may have ended in this way.
@@ -245,6 +302,7 @@ fn ended_rightly(task: &Task, answer: &Answer, shown: &Value) {
         "failed" => {
             let error = &shown["error"];
             match (task.kind, error["data"]["reason"].as_str().unwrap()) {
+                (Kind::Fades, "timeout") => {}
                 // A process may be killed right after it has sent what waited.
                 (_, "outcome_unknown") => {
                     assert_eq!(error["data"], json!({ "reason": "outcome_unknown" }));
@@ -270,7 +328,14 @@ fn weigh(book: &Book, ledger: &[String]) -> Tally {
     }
     let mut tally = Tally::default();
     for (id, task) in book.tasks.lock().unwrap().iter() {
-        let Seen::Ended(text) = &task.seen else { panic!("{id} was not looked at: {task:?}") };
+        let text = match &task.seen {
+            Seen::Open => panic!("{id} was not looked at: {task:?}"),
+            Seen::Gone => {
+                tally.purged += 1;
+                continue;
+            }
+            Seen::Ended(text) => text,
+        };
         let shown: Value = serde_json::from_str(text).unwrap();
         let ran = runs.contains_key(&task.n);
         match shown["status"].as_str().unwrap() {

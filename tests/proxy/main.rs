@@ -10,6 +10,7 @@ mod client;
 mod clients;
 mod deadlines;
 mod fallbacks;
+mod faults;
 mod flat;
 #[path = "../support/http_server.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]

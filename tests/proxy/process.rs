@@ -19,6 +19,8 @@ use crate::{PATIENCE, eventually};
 pub(crate) struct Ground {
     folder: TempDir,
     environment: Vec<(&'static str, &'static str)>,
+    /// Files that a proxy may have open; as many as it likes if there is none.
+    files: Option<u32>,
 }
 
 /// A proxy that runs. Killed when it is dropped.
@@ -73,7 +75,7 @@ impl Ground {
         let path = folder.path().join("store").display().to_string();
         let text = format!("[listen]\nhttp = \"127.0.0.1:0\"\n[store]\npath = {path:?}\n{store}\n{rest}");
         std::fs::write(folder.path().join("config.toml"), text).unwrap();
-        Self { folder, environment: Vec::new() }
+        Self { folder, environment: Vec::new(), files: None }
     }
 
     /// The same, with more keys of `[listen]`.
@@ -88,6 +90,11 @@ impl Ground {
         self
     }
 
+    /// With so many file descriptors for each proxy.
+    pub(crate) fn with_files(self, files: u32) -> Self {
+        Self { files: Some(files), ..self }
+    }
+
     pub(crate) fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }
@@ -97,7 +104,15 @@ impl Ground {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_raincheck"));
+        let program = env!("CARGO_BIN_EXE_raincheck");
+        let mut command = match self.files {
+            None => Command::new(program),
+            Some(files) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), program]);
+                shell
+            }
+        };
         command.args(["serve", "--config"]).arg(self.config()).env_remove("RUST_LOG");
         command.envs(self.environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -197,6 +212,19 @@ impl Proxy {
     pub(crate) async fn stop(mut self) -> Option<i32> {
         self.terminate();
         self.end().await.code()
+    }
+
+    /// Time on the processor since its start.
+    pub(crate) fn processor(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let (_, behind_name) = stat.rsplit_once(')').unwrap();
+        let ticks = behind_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap());
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
+    /// Open file descriptors.
+    pub(crate) fn files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     /// Memory in bytes: `VmRSS` now, `VmHWM` at most since [`Proxy::forget_peak`].

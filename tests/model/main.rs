@@ -1,0 +1,125 @@
+//! The life of tasks against a small reference: clients, the server, timers, jumps of the clock and kills in any order,
+//! two things at the same time where that makes a race. What fails is shrunk to the steps that matter.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+
+#[path = "../asking/client.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod asking;
+mod reference;
+#[path = "../support/mod.rs"]
+mod support;
+mod world;
+
+use std::sync::mpsc;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use reference::{Model, Op};
+use world::World;
+
+/// How many cases; another number comes from the environment.
+const CASES: &str = "RAINCHECK_MODEL_CASES";
+
+/// Calls that there are at most.
+const CALLS: usize = 6;
+
+fn ops() -> impl Strategy<Value = Op> {
+    let call = 0..CALLS;
+    prop_oneof![
+        6 => Just(Op::Call),
+        3 => Just(Op::CallAuto),
+        1 => call.clone().prop_map(Op::Leave),
+        3 => call.clone().prop_map(Op::Cancel),
+        3 => call.clone().prop_map(Op::Answer),
+        4 => call.clone().prop_map(Op::Finish),
+        2 => call.clone().prop_map(Op::Fail),
+        1 => call.clone().prop_map(Op::Die),
+        1 => call.clone().prop_map(Op::Progress),
+        4 => call.clone().prop_map(Op::Ask),
+        1 => call.prop_map(Op::Withdraw),
+        3 => prop_oneof![Just(1), Just(3), Just(11), Just(2000)].prop_map(Op::Wait),
+        2 => prop_oneof![Just(-7200), Just(3_000_000)].prop_map(Op::Jump),
+        1 => Just(Op::Crash),
+    ]
+}
+
+/// What happens at the same time: mostly one thing, or two that may meet, often at the same call.
+fn steps() -> impl Strategy<Value = Vec<Op>> {
+    let together = (ops(), ops()).prop_map(|(one, other)| match (Model::may_meet(one), Model::may_meet(other)) {
+        (true, true) => vec![one, other],
+        _ => vec![one],
+    });
+    let race = (0..CALLS, any::<bool>())
+        .prop_map(|(at, ends)| vec![Op::Cancel(at), if ends { Op::Finish(at) } else { Op::Fail(at) }]);
+    prop_oneof![6 => ops().prop_map(|op| vec![op]), 2 => together, 1 => race]
+}
+
+/// Every order in which they may have come.
+fn outcomes(model: &Model, ops: &[Op]) -> Vec<Model> {
+    let in_order = |ops: &mut dyn Iterator<Item = &Op>| {
+        let mut after = model.clone();
+        ops.for_each(|op| after.apply(*op));
+        after
+    };
+    vec![in_order(&mut ops.iter()), in_order(&mut ops.iter().rev())]
+}
+
+async fn check(steps: Vec<Vec<Op>>) -> Result<(), TestCaseError> {
+    let (mut world, mut model) = (World::new(), Model::default());
+    for (at, ops) in steps.iter().enumerate() {
+        world.act(ops).await;
+        let candidates = outcomes(&model, ops);
+        let mut wrong = Vec::new();
+        let mut found = None;
+        for candidate in candidates {
+            match settled(&mut world, &candidate).await {
+                None => {
+                    found = Some(candidate);
+                    break;
+                }
+                Some(why) => wrong.push(why),
+            }
+        }
+        match found {
+            Some(next) => model = next,
+            None => return Err(TestCaseError::fail(format!("after step {at}, {ops:?}: {}", wrong.join("; or ")))),
+        }
+    }
+    world.end().await;
+    Ok(())
+}
+
+/// What is wrong even after a while: what takes several writes may need more turns than one rest gives.
+async fn settled(world: &mut World, model: &Model) -> Option<String> {
+    let mut wrong = None;
+    for _ in 0..10 {
+        wrong = world.differs(model).await;
+        wrong.as_ref()?;
+    }
+    wrong
+}
+
+/// With a clock that stands still unless a step says otherwise.
+fn in_still_time(test: impl Future<Output = Result<(), TestCaseError>>) -> Result<(), TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        // While such a job runs, tokio does not move a paused clock by itself.
+        let (go_on, wait) = mpsc::channel::<()>();
+        let still = tokio::task::spawn_blocking(move || wait.recv());
+        let result = test.await;
+        drop(go_on);
+        let _ = still.await;
+        result
+    })
+}
+
+#[test]
+fn tasks_live_as_the_reference_says_whatever_comes_in_whatever_order() {
+    let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(80);
+    let config =
+        ProptestConfig { cases, max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(steps in prop::collection::vec(steps(), 1..30))| {
+        in_still_time(check(steps))?;
+    });
+}

@@ -1,0 +1,88 @@
+//! The system or the server misbehaves: no descriptors are left, answers come twice or too late.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use crate::process::Ground;
+use crate::upstream::{Transport, Upstream};
+use crate::{bounded, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_file_descriptors_it_waits_and_goes_on_when_there_are_some() {
+    const FILES: u32 = 96;
+    let upstream = Upstream::stdio().await;
+    let rest = "[[tool]]\nmatch = \"task\"\nmode = \"task\"";
+    let ground = Ground::new(&upstream, rest).with_files(FILES);
+    let proxy = ground.start().await;
+    let known = proxy.client();
+    let id = known.handle("task", "{}").await;
+    let mut run = upstream.run().await;
+
+    let address = proxy.base.strip_prefix("http://").unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..2 * FILES {
+        idle.push(TcpStream::connect(address).await.unwrap());
+    }
+    eventually("nothing more can be accepted", || proxy.log().contains("cannot accept connections")).await;
+    let open = proxy.files();
+    assert!(open <= FILES as usize + 8, "{open} files are open");
+    // It must not spin on what it cannot accept, nor fill the log.
+    let (before, lines) = (proxy.processor(), proxy.log().lines().count());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (spent, said) = (proxy.processor() - before, proxy.log().lines().count() - lines);
+    assert!(spent < Duration::from_millis(800), "{spent:?} of 2 s on the processor with nothing to do");
+    assert!(said < 60, "{said} lines in 2 s");
+    // Whoever is connected is served, and what runs ends and is kept.
+    assert_eq!(known.get(&id).await.result()["status"], "working");
+    run.says("kept").await;
+    assert_eq!(known.ended(&id).await.result()["result"]["content"][0]["text"], "kept");
+
+    drop(idle);
+    let began = std::time::Instant::now();
+    let newcomer = proxy.client();
+    let later = newcomer.handle("task", "{}").await;
+    upstream.run().await.says("served").await;
+    assert_eq!(newcomer.ended(&later).await.result()["result"]["content"][0]["text"], "served");
+    let served = began.elapsed();
+    assert!(served < Duration::from_secs(20), "a newcomer is served after {served:?}: {}", proxy.log());
+    eventually("the connections are closed", || proxy.files() < 60).await;
+    assert_eq!(proxy.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn of_two_answers_the_first_counts_and_a_late_one_reaches_nobody() {
+    for transport in [Transport::Stdio, Transport::Http] {
+        let upstream = Upstream::start(transport).await;
+        let rest = "[[tool]]\nmatch = \"task\"\nmode = \"task\"\n[[tool]]\nmatch = \"short\"\nmode = \"task\"\ntimeout = \"100ms\"";
+        let ground = Ground::new(&upstream, rest);
+        let proxy = ground.start().await;
+        let client = proxy.client();
+        let twice = client.handle("task", "{}").await;
+        let mut run = upstream.run().await;
+        let text = |text: &str| format!(r#"{{"content":[{{"type":"text","text":"{text}"}}]}}"#);
+        let (first, second) = (run.result(&text("first")), run.result(&text("second")));
+        run.message(&first).await;
+        run.message(&second).await;
+        let ended = client.ended(&twice).await.result();
+        assert_eq!(ended["result"]["content"][0]["text"], "first", "{transport:?}");
+
+        // Given up at its limit; its answer comes afterwards.
+        let given_up = client.handle("short", "{}").await;
+        let mut late = upstream.run().await;
+        let ended = client.ended(&given_up).await;
+        assert_eq!(ended.result()["error"]["data"]["reason"], "timeout", "{transport:?}");
+        upstream.cancels(1).await;
+        if matches!(transport, Transport::Stdio) {
+            late.answer(&text("too late")).await;
+        }
+
+        let next = client.handle("task", "{}").await;
+        upstream.run().await.answer(&text("next")).await;
+        assert_eq!(client.ended(&next).await.result()["result"]["content"][0]["text"], "next", "{transport:?}");
+        for (id, before) in [(&given_up, ended)] {
+            assert_eq!(bounded(client.get(id)).await.result()["error"], before.result()["error"], "{transport:?}");
+        }
+        assert_eq!(client.get(&twice).await.result()["result"]["content"][0]["text"], "first", "{transport:?}");
+    }
+}
