@@ -61,7 +61,7 @@ pub async fn run(
 
     // The front polls each call, or lets go of it, and so does a run with its call to the server.
     let [fronts, connections, runs, upstreams] = std::array::from_fn(|_| Jobs::new().driven_by_waiters());
-    let stack = Stack::new(stack::open(&config.store).map_err(AppError::Store)?, &config, runs).await;
+    let stack = Stack::new(stack::open(&config.store).map_err(AppError::Store)?, &config, runs);
     let mut servers = Vec::new();
     let (mut mounts, mut resources) = (Vec::new(), HashMap::new());
     for server in &config.servers {
@@ -75,6 +75,7 @@ pub async fn run(
         mounts.push(Mount { name: server.name.clone(), service: stack.service(&config, server, upstream.clone()) });
         servers.push(upstream);
     }
+    stack.abandon_rest();
     let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts)
         .with_resources(resources);
 

@@ -1,9 +1,8 @@
 //! What stands behind any front: the store, the runner, and the tasks layer in front of the servers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
 use tower_layer::Layer;
 
@@ -12,10 +11,9 @@ use crate::config::{Config, ServerConfig, StoreConfig};
 use crate::jobs::Jobs;
 use crate::lists::{Lists, ListsLayer};
 use crate::policy::Policies;
-use crate::protocol::{Failure, Reason, Retry};
 use crate::runner::{Bounds, Runner};
-use crate::store::{Committed, Ending, OpenError, Opened, Store};
-use crate::task::{State, Task};
+use crate::store::{Committed, OpenError, Opened, Store};
+use crate::task::Task;
 use crate::tasks::{TasksLayer, TasksService};
 use crate::upstream::Upstream;
 
@@ -28,16 +26,15 @@ pub(super) struct Stack {
     stores: Jobs,
     /// Lists that are waited for.
     lists: Jobs,
+    /// Tasks that the last process left open, until somebody goes on with them.
+    left: Mutex<Vec<Committed<Task>>>,
 }
 
-/// A store that was opened, and the tasks that nobody runs any more.
+/// A store that was opened, and where its jobs run.
 pub(super) type Fresh = (Opened, Jobs);
 
 /// How long what is left gets when the grace time is over: to be told, and recorded.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// Lost tasks that are settled at the same time: enough for one group commit, few enough for the store's queue.
-const AT_ONCE: usize = 64;
 
 /// Opens a store. Blocks; to be called in a tokio runtime.
 pub(super) fn open(config: &StoreConfig) -> Result<Fresh, OpenError> {
@@ -47,16 +44,15 @@ pub(super) fn open(config: &StoreConfig) -> Result<Fresh, OpenError> {
 }
 
 impl Stack {
-    /// A runner on a store that was just opened, whose runs are among `runs`. Tasks that the last process left open are settled first.
-    pub(super) async fn new((opened, stores): Fresh, config: &Config, runs: Jobs) -> Self {
+    /// A runner on a store that was just opened, whose runs are among `runs`.
+    pub(super) fn new((opened, stores): Fresh, config: &Config, runs: Jobs) -> Self {
         let Opened { store, left_open } = opened;
-        settle_lost(&store, left_open).await;
         let bounds = Bounds { running: config.limits.calls, waiting: config.limits.queue };
         let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, config.owner_rules.clone());
-        Self { store, runner, runs, stores, lists: Jobs::new() }
+        Self { store, runner, runs, stores, lists: Jobs::new(), left: Mutex::new(left_open) }
     }
 
-    /// The server with tasks. They stand right in front of it: what they run is one call to it. The last good lists stand
+    /// The server with tasks, among them those that the last process left open. They stand right in front of it: what they run is one call to it. The last good lists stand
     /// before them, since a list may have to wait for a slot too.
     pub(super) fn service(
         &self,
@@ -66,6 +62,7 @@ impl Stack {
     ) -> Lists<TasksService<Upstream>> {
         let policies = Policies::for_server(&server.name, &config.defaults, &config.tools);
         let tasks = TasksLayer::new(self.runner.clone(), &server.name, policies).for_server(server).layer(behind);
+        tasks.recover(self.take_left(|task| task.server == server.name));
         ListsLayer::for_server(server, &self.lists).layer(tasks)
     }
 
@@ -74,7 +71,18 @@ impl Stack {
         &self.runner
     }
 
-    /// Starts nothing more, and ends what runs: by itself until `patience` resolves, then recorded as lost.
+    /// Ends the tasks that the last process left open and that belong to no server.
+    pub(super) fn abandon_rest(&self) {
+        self.runner.abandon(self.take_left(|_| true));
+    }
+
+    fn take_left(&self, wanted: impl Fn(&Task) -> bool) -> Vec<Committed<Task>> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.extract_if(.., |task| wanted(task)).collect()
+    }
+
+    /// Starts nothing more, and ends what runs: by itself until `patience` resolves, then left to the next process if
+    /// that can go on with it, else recorded as lost.
     pub(super) async fn drain(&self, patience: impl Future<Output = ()>) {
         self.runner.drain();
         tokio::select! {
@@ -82,7 +90,7 @@ impl Stack {
             () = self.runner.idle() => {}
             () = patience => {
                 let runs = self.runs.running();
-                tracing::warn!(runs, "the grace time is over; open runs are recorded as lost");
+                tracing::warn!(runs, "the grace time is over; open runs are left to the next process or recorded as lost");
             }
         }
         self.runs.stop();
@@ -102,26 +110,4 @@ impl Stack {
         self.store.close().await;
         self.stores.stop();
     }
-}
-
-/// Ends the tasks that an earlier process left open: nothing runs for them any more.
-async fn settle_lost(store: &Store, left_open: Vec<Committed<Task>>) {
-    if left_open.is_empty() {
-        return;
-    }
-    tracing::warn!(tasks = left_open.len(), "tasks were open when the last process ended; they are settled as lost");
-    let settle = |task: Committed<Task>| async move {
-        let failure = match task.state {
-            State::Queued => Failure::new(
-                Reason::NotStarted,
-                "Raincheck was restarted before the call was sent; nothing was run, call the tool again",
-                Retry::Yes,
-            ),
-            _ => Failure::outcome_unknown("Raincheck was restarted during the run"),
-        };
-        if let Err(error) = store.settle(&task.id, Ending::Failed(failure)).await {
-            tracing::error!(task = ?task.id, %error, "a lost task could not be settled");
-        }
-    };
-    stream::iter(left_open).for_each_concurrent(AT_ONCE, settle).await;
 }

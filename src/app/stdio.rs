@@ -156,8 +156,9 @@ impl Shared {
             Err(_panic) => return Err(Failure::new(Reason::Store, "the store cannot be opened", Retry::Unknown)),
         };
         tracing::info!(store = %path.display(), "tasks are kept here");
-        let stack = Stack::new(fresh, &self.config, Jobs::new()).await;
+        let stack = Stack::new(fresh, &self.config, Jobs::new());
         let service = stack.service(&self.config, &self.server, self.upstream.clone());
+        stack.abandon_rest();
         Ok(Open { stack, service, path })
     }
 }

@@ -223,6 +223,7 @@ impl Wanted {
             | Event::Notification(_)
             | Event::Attached(_)
             | Event::Paused
+            | Event::Anchored(_)
             | Event::Done(_) => None,
         }
     }

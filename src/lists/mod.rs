@@ -101,6 +101,7 @@ where
             | Method::ReadResource
             | Method::Complete
             | Method::Notify(_)
+            | Method::Resume(_)
             | Method::Other(_) => Either::Left(self.inner.call(call)),
         }
     }

@@ -103,6 +103,13 @@ pub enum Principal {
         /// `sub`, unique with that issuer.
         subject: Box<str>,
     },
+    /// The owner of a task that an earlier process has made, of whom only what the record says is known.
+    Recorded {
+        /// Which rule made the digest.
+        scheme: u8,
+        /// The digest.
+        digest: [u8; 32],
+    },
 }
 
 /// Headers of the caller that may go to the server. Their values are secret and never shown.
@@ -208,6 +215,7 @@ impl fmt::Debug for Principal {
             Self::Subject { issuer, subject } => {
                 f.debug_struct("Subject").field("issuer", issuer).field("subject", subject).finish()
             }
+            Self::Recorded { .. } => f.write_str("Recorded(..)"),
         }
     }
 }

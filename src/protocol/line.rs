@@ -43,6 +43,8 @@ struct State {
     cancelled: bool,
     /// The reader did not just leave.
     called_off: bool,
+    /// The call goes on without a reader, for another process.
+    left_running: bool,
 }
 
 /// To `Sent` or `Lost`, once, and to `Taken`.
@@ -79,6 +81,7 @@ pub(super) fn line() -> (ReplySender, Events) {
         reader: Reader::Here(None),
         cancelled: false,
         called_off: false,
+        left_running: false,
     };
     let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
     (ReplySender(Arc::clone(&line)), Events(line))
@@ -113,6 +116,11 @@ impl Events {
         (state.cancelled, state.called_off) = (true, true);
         drop(state);
         self.0.wish.notify_waiters();
+    }
+
+    /// The call is to go on without a reader. To be said before the reader leaves.
+    pub(super) fn leave_running(&self) {
+        self.0.state().left_running = true;
     }
 
     /// Nobody reads any more.
@@ -159,7 +167,7 @@ impl Line {
             Event::Notification(said) => {
                 (said.params.as_ref().map_or(0, Json::len), said.method == "notifications/message")
             }
-            Event::Progress(_) | Event::Paused => (0, true),
+            Event::Progress(_) | Event::Paused | Event::Anchored(_) => (0, true),
             Event::Ask(_) | Event::Attached(_) | Event::Done(_) => (0, false),
         };
         let places = if is_chatter { WAITING_EVENTS - RESERVED } else { WAITING_EVENTS };
@@ -247,6 +255,11 @@ impl ReplySender {
         self.0.state().called_off
     }
 
+    /// Whether the call is not to be stopped although nobody reads any more: another process will resume it.
+    pub fn is_left_running(&self) -> bool {
+        self.0.state().left_running
+    }
+
     /// What is behind [`ReplySender::cancelled`], to be watched apart from this sender.
     pub fn cancellation(&self) -> Cancellation {
         Cancellation(Arc::clone(&self.0))
@@ -273,6 +286,11 @@ impl EventSender {
     /// As [`ReplySender::event`].
     pub fn event(&self, event: Event) {
         self.0.event(event);
+    }
+
+    /// As [`ReplySender::is_left_running`].
+    pub fn is_left_running(&self) -> bool {
+        self.0.state().left_running
     }
 
     /// Whether nobody reads the events any more.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::anchor::Anchor;
+
 /// A JSON-RPC method.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
@@ -38,6 +40,9 @@ pub enum Method {
     Attach,
     /// A notification of a legacy client to its server; answered with an empty result when it was sent.
     Notify(String),
+    /// Not on the wire: listens on for the answer to a `tools/call` that an earlier process sent; `params` have the `name` of
+    /// the tool. The reply is that of the call. Nothing is ever sent anew: what cannot be found is outcome unknown.
+    Resume(Anchor),
     /// Any other; whether it exists is for the server to say, unless the revision removed it.
     Other(String),
 }
@@ -67,7 +72,7 @@ impl Method {
     pub fn name(&self) -> &str {
         match self {
             Self::Discover => "server/discover",
-            Self::CallTool => "tools/call",
+            Self::CallTool | Self::Resume(_) => "tools/call",
             Self::ListTools => "tools/list",
             Self::GetTask => "tasks/get",
             Self::UpdateTask => "tasks/update",
@@ -88,7 +93,7 @@ impl Method {
     /// SEP-2663, routing headers).
     pub fn named_by(&self) -> Option<&'static str> {
         match self {
-            Self::CallTool | Self::GetPrompt => Some("name"),
+            Self::CallTool | Self::Resume(_) | Self::GetPrompt => Some("name"),
             Self::ReadResource => Some("uri"),
             Self::GetTask | Self::UpdateTask | Self::CancelTask => Some("taskId"),
             _ => None,

@@ -1,5 +1,6 @@
 //! The wire: JSON-RPC, methods, capabilities, headers, SSE, task shapes. No I/O.
 
+mod anchor;
 pub mod ask;
 pub mod call;
 mod canonical;
@@ -19,6 +20,7 @@ pub mod reshape;
 pub mod rope;
 pub mod sse;
 
+pub use anchor::Anchor;
 pub use ask::{Abilities, Answer, Ask, Asking, Question, QuestionKind};
 pub use call::{Call, Caller, ClientSession, Credentials, Params, Principal, TaskSupport};
 pub use canonical::canonical;

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
+use super::anchor::Anchor;
 use super::ask::Ask;
 use super::error::RpcError;
 use super::failure::Failure;
@@ -33,6 +34,9 @@ pub enum Event {
     /// The server ended the stream of the call for now, and goes on when it is asked again (2025-11-25, sending messages).
     /// May be dropped.
     Paused,
+    /// Where the run is, as of now: it can be resumed from here by another process. May be dropped; a later one takes the
+    /// place of those before it.
+    Anchored(Anchor),
     /// The end. Nothing comes after it.
     Done(Outcome),
 }
@@ -131,6 +135,13 @@ impl Reply {
     pub fn cancel(&self) {
         if let Source::Open(open) = &self.0 {
             open.events.cancel();
+        }
+    }
+
+    /// Lets go of a call that another process will resume from its anchor: the server is not told to stop.
+    pub fn leave_running(self) {
+        if let Source::Open(open) = &self.0 {
+            open.events.leave_running();
         }
     }
 

@@ -56,7 +56,7 @@ impl Attendance {
                 Seat::Held(held) => held.board().unwrap_or_default(),
                 Seat::Parked(_) => Arc::default(),
             };
-            Box::new(Desk::new(board, limit))
+            Box::new(Desk::new(board, limit, self.asked_before.clone()))
         });
         let Some(question) = desk.post(ask, &self.run.shared.shares, &self.run.principal) else { return Some(seat) };
         Some(match seat {

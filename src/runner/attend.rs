@@ -9,10 +9,11 @@ use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::live::Phase;
 use super::promote::Seed;
+use super::recover::{Anchoring, Lost, is_lost};
 use super::remember::{end_of, end_of_failure};
 use super::request_state::Subject;
 use super::responses::Responses;
-use super::run::{Permits, Run};
+use super::run::{Permits, Ready, Run};
 use super::running::Running;
 use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
@@ -20,7 +21,7 @@ use super::{Linger, Way};
 use crate::clock::Timestamp;
 use crate::history::End;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
-use crate::task::State;
+use crate::task::{Asked, State};
 
 /// One call that was sent.
 pub(super) struct Attendance {
@@ -35,6 +36,12 @@ pub(super) struct Attendance {
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
     pub(super) clock: RunClock,
+    /// What an earlier run of the same call has asked.
+    pub(super) asked_before: Asked,
+    /// Where the run is, once the server has told.
+    pub(super) anchoring: Option<Box<Anchoring>>,
+    /// Whoever waits for a run that was lost and is to be begun again.
+    lost: Option<Seat>,
     /// The time of run at which the tool last gave a sign of life.
     alive: Duration,
     /// What it costs.
@@ -54,6 +61,8 @@ enum Next {
     Desk(DeskEvent),
     /// The run has come to a moment that was waited for.
     Due(Due),
+    /// The store knows where the run is.
+    Anchored,
     /// Nothing more is started, and nobody will answer.
     Draining,
     /// The jobs are to end.
@@ -75,7 +84,7 @@ enum Due {
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 impl Attendance {
-    pub(super) fn new(run: Run, running: Running, permits: Permits, subject: Option<Subject>) -> Self {
+    pub(super) fn new(run: Run, running: Running, permits: Option<Permits>, subject: Option<Subject>) -> Self {
         let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.policy.timeout));
         let ahead = Responses::default();
         Self {
@@ -86,10 +95,13 @@ impl Attendance {
             ahead,
             desk: None,
             clock,
+            asked_before: Asked::default(),
+            anchoring: None,
+            lost: None,
             alive: Duration::ZERO,
             fare: None,
             progress: None,
-            permits: Some(permits),
+            permits,
             kept: None,
         }
     }
@@ -99,13 +111,23 @@ impl Attendance {
         Self { ahead: ahead.unwrap_or_default(), ..self }
     }
 
+    /// The same, for a call whose earlier run has asked this.
+    pub(super) fn asked_before(self, asked_before: Asked) -> Self {
+        Self { asked_before, ..self }
+    }
+
+    /// The same, for a run that another process began and this one found again.
+    pub(super) fn found(self, ran: Duration) -> Self {
+        Self { clock: self.clock.after(ran), anchoring: Some(Box::new(Anchoring::stored())), ..self }
+    }
+
     /// The same, for a call that costs something.
     pub(super) fn priced(self, fare: Option<Box<Fare>>) -> Self {
         Self { fare, ..self }
     }
 
-    /// Attends the run until it has ended.
-    pub(super) async fn attend(mut self, mut seat: Seat) {
+    /// Attends the run until it has ended; what comes back was lost and may be run again.
+    pub(super) async fn attend(mut self, mut seat: Seat) -> Option<Lost> {
         loop {
             let waiting = self.is_waiting(&seat);
             self.clock.pause_if(waiting);
@@ -119,14 +141,24 @@ impl Attendance {
             }
         }
         // Whoever asked and was not answered is refused, and retries find nothing.
-        if let Some(desk) = self.desk.take() {
-            desk.board.clear();
+        let asked = match self.desk.take() {
+            Some(desk) => {
+                desk.board.clear();
+                desk.asked
+            }
+            None => std::mem::take(&mut self.asked_before),
+        };
+        if let Some(seat) = self.lost.take() {
+            let _ = self.count();
+            let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
+            return Some(Lost { run: self.run, ready });
         }
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
         }
         // Nothing is left that could be stopped.
         let _ = self.count();
+        None
     }
 
     /// Counts what the run has cost so far.
@@ -152,6 +184,16 @@ impl Attendance {
                 None => std::future::pending().await,
             }
         };
+        let task = match &*seat {
+            Seat::Task(owned) => Some(owned.settler.id()),
+            Seat::Held(_) | Seat::Parked(_) => None,
+        };
+        let anchoring = async {
+            match (&mut self.anchoring, task) {
+                (Some(anchoring), Some(id)) => anchoring.write(&shared.store, id).await,
+                _ => std::future::pending().await,
+            }
+        };
         let due = async {
             match due.and_then(|(ran, due)| Some((self.clock.when(ran)?, due))) {
                 Some((at, due)) => {
@@ -167,6 +209,7 @@ impl Attendance {
             wish = seat.wish(&shared.jobs) => Next::Wish(wish),
             event = desk => Next::Desk(event),
             due = due => Next::Due(due),
+            () = anchoring => Next::Anchored,
             () = shared.draining.cancelled(), if waiting => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
@@ -181,6 +224,9 @@ impl Attendance {
 
     /// Does what is to be done; `None` when the run is over.
     async fn act(&mut self, seat: Seat, next: Next) -> Option<Seat> {
+        if let (Next::Draining | Next::Stopping, Some(anchoring)) = (&next, &mut self.anchoring) {
+            Box::pin(anchoring.arrived()).await;
+        }
         match next {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {
@@ -201,6 +247,11 @@ impl Attendance {
                 };
                 let Err(failure) = given_up else { return Some(seat) };
                 Box::pin(self.give_up(seat, failure)).await;
+                None
+            }
+            Next::Anchored => Some(seat),
+            Next::Draining | Next::Stopping if self.may_be_left(&seat) => {
+                self.leave(seat);
                 None
             }
             Next::Draining => {
@@ -232,9 +283,17 @@ impl Attendance {
             (Event::Done(outcome), Seat::Parked(parked)) => {
                 Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
             }
+            (Event::Done(outcome), seat) if self.is_lost(&seat, &outcome) => {
+                self.lost = Some(seat);
+                None
+            }
             (Event::Done(outcome), seat) => {
                 self.end(seat, outcome).await;
                 None
+            }
+            (Event::Anchored(anchor), seat) => {
+                self.anchoring.get_or_insert_default().take(anchor, &self.way.abilities);
+                Some(seat)
             }
             (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,
             (
@@ -267,6 +326,8 @@ impl Attendance {
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
         let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
         let mut seed = Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() });
+        seed.anchored = self.anchoring.as_ref().and_then(|anchoring| anchoring.fresh());
+        seed.asked.clone_from(&self.asked_before);
         if let Some(desk) = &mut self.desk {
             let questions = desk.board.questions();
             seed.asked = desk.asked.clone();
@@ -276,7 +337,41 @@ impl Attendance {
                 seed.state = State::InputRequired { started, since: now, questions };
             }
         }
-        self.run.promote(held, seed).await
+        let seat = self.run.promote(held, seed).await;
+        if let (Some(Seat::Task(_)), Some(anchoring)) = (&seat, &mut self.anchoring) {
+            anchoring.is_written();
+        }
+        seat
+    }
+
+    /// Whether the run was lost, and is to be begun again.
+    fn is_lost(&self, seat: &Seat, outcome: &Outcome) -> bool {
+        let ends = self.run.shared.draining.is_cancelled() || self.run.shared.jobs.is_stopping();
+        // A caller who has answered questions would be asked them again, out of turn.
+        let may_begin = match seat {
+            Seat::Held(_) => self.desk.is_none(),
+            Seat::Task(_) => true,
+            Seat::Parked(_) => false,
+        };
+        is_lost(outcome) && may_begin && self.run.may_run_again() && !ends && !seat.is_stopping()
+    }
+
+    /// Whether the next process can go on with the run: find it at the server, or begin it again.
+    fn may_be_left(&self, seat: &Seat) -> bool {
+        let found = self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable());
+        let begun_again = self.run.may_run_again() && self.run.parcel.is_kept();
+        matches!(seat, Seat::Task(_)) && (found || begun_again)
+    }
+
+    /// Leaves the run to the next process.
+    fn leave(&mut self, seat: Seat) {
+        let Seat::Task(owned) = seat else { return };
+        if self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable()) {
+            self.running.leave();
+        } else {
+            self.running = Running::Over;
+        }
+        owned.settler.hand_over();
     }
 
     /// Ends the run because it cannot go on; the server is told to stop.

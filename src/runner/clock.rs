@@ -22,6 +22,11 @@ impl RunClock {
         Self { ran: Duration::ZERO, limit, since: Some(Instant::now()) }
     }
 
+    /// The same, of a run that has taken so long already.
+    pub(super) fn after(self, ran: Duration) -> Self {
+        Self { ran, ..self }
+    }
+
     /// Stands still while `waiting`.
     pub(super) fn pause_if(&mut self, waiting: bool) {
         match (waiting, self.since) {

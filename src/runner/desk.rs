@@ -72,11 +72,11 @@ pub(super) enum DeskEvent {
 pub(super) const QUIET: Duration = Duration::from_millis(60);
 
 impl Desk {
-    /// The desk of a run whose questions go up on `board`, and may be open for `limit`.
-    pub(super) fn new(board: Arc<Board>, limit: Duration) -> Self {
+    /// The desk of a run whose questions go up on `board`, and may be open for `limit`. An earlier run has asked `asked`.
+    pub(super) fn new(board: Arc<Board>, limit: Duration, asked: Asked) -> Self {
         Self {
             board,
-            asked: Asked::default(),
+            asked,
             withdrawals: FuturesUnordered::new(),
             writes: VecDeque::new(),
             write_at: None,

@@ -21,6 +21,7 @@ mod live;
 mod outcomes;
 mod parked;
 mod promote;
+mod recover;
 mod remember;
 mod request_state;
 mod responses;
@@ -56,6 +57,7 @@ use admission::Admission;
 use joining::{Joining, Repeat};
 use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
+use recover::Parcel;
 use remember::Saving;
 use request_state::{Claim, Subject};
 use run::Run;
@@ -108,6 +110,17 @@ pub struct Plan {
     pub policy: Arc<ToolPolicy>,
     /// How long the slot stays taken after a stop that the server does not answer.
     pub linger: Linger,
+    /// What the call goes out with that only this process has.
+    pub carries: Carries,
+}
+
+/// What a call goes out with that only this process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// Nothing: another process can send it, or listen on for its answer.
+    Nothing,
+    /// Credentials of its caller, which are kept in memory only.
+    Credentials,
 }
 
 /// What a call runs.
@@ -202,22 +215,23 @@ impl Runner {
     /// Runs `call` on `inner` as `plan` says.
     pub fn run<S>(&self, inner: S, call: Call, plan: Plan) -> Reply
     where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
         if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
             return Reply::ready(Outcome::Failed(stopping()));
         }
+        let parcel = Parcel::of(&plan, &call, self.0.store.clock().now());
         match Repeat::of(&self.0.store, &plan, &call) {
             Ok(None) => {}
             Ok(Some(repeat)) => {
-                let shared = Arc::clone(&self.0);
-                let enter = |sender| joining::enter(shared, plan, repeat, inner, call, sender);
+                let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
+                let enter = |sender| joining::enter(run, repeat, inner, call, sender);
                 return Reply::driven(&self.0.jobs, "run a call with a key", enter);
             }
             Err(error) => return Reply::ready(Outcome::Error(error)),
         }
-        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone());
+        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 

@@ -14,6 +14,7 @@ use super::run::Run;
 use super::seat::{Held, Owned, Seat, Standing};
 use super::view;
 use crate::clock::Timestamp;
+use crate::store::Anchored;
 use crate::task::{Asked, Charge, Expiry, State, Task, TaskId};
 
 /// What a task is made of, beside the plan.
@@ -22,6 +23,8 @@ pub(super) struct Seed {
     pub(super) phase: Phase,
     pub(super) asked: Asked,
     pub(super) board: Arc<Board>,
+    /// Where the run is, if that is known.
+    pub(super) anchored: Option<Anchored>,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -63,7 +66,7 @@ impl Run {
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
         let charge = Charge::new(plan.policy.price, plan.policy.price_per_minute);
-        Task { charge, asked, state, ..queued }
+        Task { charge, asked, state, reruns: self.reruns, ..queued }
     }
 }
 
@@ -94,6 +97,6 @@ impl Attendance {
 impl Seed {
     /// A task that has asked nothing yet.
     pub(super) fn silent(state: State, phase: Phase) -> Self {
-        Self { state, phase, asked: Asked::default(), board: Arc::default() }
+        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None }
     }
 }

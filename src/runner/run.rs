@@ -12,13 +12,14 @@ use super::attend::Attendance;
 use super::joining::NotMade;
 use super::live::Phase;
 use super::promote::Seed;
+use super::recover::{Lost, Parcel};
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Standing, Wish};
-use super::{Plan, Promotion, Questions, Shared, stopping};
+use super::{Plan, Promotion, Questions, Shared};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
-use crate::task::State;
+use crate::task::{Asked, State};
 
 pub(super) use super::admission::Permits;
 
@@ -31,17 +32,31 @@ pub(super) struct Run {
     pub(super) plan: Plan,
     /// Who called. The owner is made of it only if the call becomes a task.
     pub(super) principal: Principal,
+    /// What another process needs to send the call.
+    pub(super) parcel: Parcel,
+    /// How often it was begun again.
+    pub(super) reruns: u32,
+}
+
+/// All that a call needs to be sent.
+pub(super) struct Ready {
+    pub(super) seat: Seat,
+    /// None where a run goes on without.
+    pub(super) permits: Option<Permits>,
+    pub(super) fare: Option<Box<Fare>>,
+    /// What an earlier run of the call has asked: keys are never used again.
+    pub(super) asked: Asked,
 }
 
 impl Run {
-    pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal) -> Self {
-        Self { shared, plan, principal }
+    pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal, parcel: Parcel) -> Self {
+        Self { shared, plan, principal, parcel, reruns: 0 }
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
     pub(super) async fn drive<S>(self, inner: S, call: Call, sender: ReplySender)
     where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
         let promote_at = match self.plan.way.promotion {
@@ -54,7 +69,7 @@ impl Run {
     /// Drives the call of a caller who is held.
     pub(super) async fn drive_held<S>(self, inner: S, call: Call, held: Held)
     where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
         let Admitted { entry, mut fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
@@ -67,21 +82,50 @@ impl Run {
         let until = call.arrived + self.plan.policy.queue_timeout;
         let Some((seat, permits)) = self.wait(Seat::Held(held), entry, until).await else { return };
         let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
-        let asked = self.plan.way.may_be_retried();
-        // A call that its questions make a task is answered with them if the store cannot take it.
-        let promoted = self.plan.way.questions == Questions::Promote;
-        let subject = (asked || promoted).then(|| Subject::of(&call));
-        // Answers to no question that is known here are no fault of the call.
-        let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
-        if let Some(fare) = &mut fare {
-            fare.sent();
+        self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked: Asked::default() }).await;
+    }
+
+    /// Sends the call and attends it to its end; once more if its run is lost and the policy allows it. The record of a
+    /// task says Running.
+    pub(super) async fn send<S>(mut self, mut inner: S, mut call: Call, mut ready: Ready)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        loop {
+            // Boxed, as all that is rare.
+            let again = self.may_run_again().then(|| Box::new((inner.clone(), call.clone())));
+            self.parcel = self.parcel.sent(again.is_some());
+            let asked = self.plan.way.may_be_retried();
+            // A call that its questions make a task is answered with them if the store cannot take it.
+            let promoted = self.plan.way.questions == Questions::Promote;
+            let subject = (asked || promoted).then(|| Subject::of(&call));
+            // Answers to no question that is known here are no fault of the call.
+            let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
+            let Ready { seat, permits, mut fare, asked } = ready;
+            if let Some(fare) = &mut fare {
+                fare.sent();
+            }
+            let running = Running::send(inner, call);
+            let attendance = Attendance::new(self, running, permits, subject).answered_ahead(ahead);
+            let lost = attendance.priced(fare).asked_before(asked).attend(seat).await;
+            let (Some(lost), Some(call_again)) = (lost, again) else { return };
+            let Some(begun) = Box::pin(lost.begin_again()).await else { return };
+            Lost { run: self, ready } = begun;
+            (inner, call) = *call_again;
         }
-        let running = Running::send(inner, call);
-        Attendance::new(self, running, permits, subject).answered_ahead(ahead).priced(fare).attend(seat).await;
+    }
+
+    /// The slots, if they are free.
+    pub(super) fn free_slots(&self) -> Option<Permits> {
+        match self.shared.admission.admit(&self.principal, &self.plan) {
+            Ok(Admitted { entry: Entry::Free(permits), .. }) => Some(permits),
+            Ok(Admitted { entry: Entry::Wait(_), .. }) | Err(_) => None,
+        }
     }
 
     /// Waits for the slots. A call that is to be a task at once becomes one here if it has to wait.
-    async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permits)> {
+    pub(super) async fn wait(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permits)> {
         match entry {
             Entry::Free(permits) => Some((seat, permits)),
             // Boxed, as all that is rare: what is in the future of a run is set aside and moved for each call.
@@ -101,7 +145,7 @@ impl Run {
             tokio::select! {
                 biased;
                 () = self.shared.draining.cancelled() => {
-                    seat.end(Outcome::Failed(stopping())).await;
+                    self.leave_waiting(seat).await;
                     return None;
                 }
                 permits = &mut ticket => return Some((seat, permits)),
@@ -116,7 +160,7 @@ impl Run {
                     }
                 },
                 () = sleep_until(until) => {
-                    seat.end(Outcome::Failed(queue_timeout(self.plan.policy.queue_timeout))).await;
+                    seat.end(self.not_sent(queue_timeout(self.plan.policy.queue_timeout))).await;
                     return None;
                 }
             }
@@ -136,7 +180,7 @@ impl Run {
     }
 
     /// Begins, and makes durable what it costs, before the first byte goes to the server.
-    async fn begin_and_pay(&self, seat: Seat, fare: Option<&mut Fare>) -> Option<Seat> {
+    pub(super) async fn begin_and_pay(&self, seat: Seat, fare: Option<&mut Fare>) -> Option<Seat> {
         let Some(fare) = fare else { return self.begin(seat).await };
         if let Err(failure) = fare.pay() {
             Box::pin(seat.end(Outcome::Failed(failure))).await;
@@ -161,24 +205,28 @@ impl Run {
                 }
                 Standing::Plain | Standing::Recorded(_) => Some(Seat::Held(held)),
             },
-            (Seat::Task(task), _) => Box::pin(self.record_start(task)).await,
+            (Seat::Task(task), _) => Box::pin(self.start(task)).await,
             // Nothing was sent yet, so nothing was asked.
             (Seat::Parked(_), _) => None,
         }
     }
 
     /// Records that a queued task runs, however long the store takes.
-    async fn record_start(&self, task: Owned) -> Option<Seat> {
+    pub(super) async fn start(&self, task: Owned) -> Option<Seat> {
         let (id, live) = (task.settler.id(), Arc::clone(&task.live));
         let (mut seat, mut wait) = (Seat::Task(task), START_AGAIN);
         loop {
+            if seat.is_stopping() {
+                seat.stopped().await;
+                return None;
+            }
             match self.shared.store.start(&id).await {
                 Ok(_) => {
                     live.runs();
                     return Some(seat);
                 }
                 Err(error) if error.is_final() => {
-                    seat.end(Outcome::Failed(error.to_failure())).await;
+                    seat.end(self.not_sent(error.to_failure())).await;
                     return None;
                 }
                 Err(error) => tracing::warn!(task = ?id, %error, "a queued task waits for the store"),
@@ -190,7 +238,7 @@ impl Run {
                     return None;
                 }
                 () = self.shared.jobs.stopping() => {
-                    seat.end(Outcome::Failed(stopping())).await;
+                    self.leave_waiting(seat).await;
                     return None;
                 }
             }

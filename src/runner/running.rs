@@ -64,6 +64,13 @@ impl Running {
         }
     }
 
+    /// Lets go of the run, which goes on at the server for another process.
+    pub(super) fn leave(&mut self) {
+        if let Self::Replying(reply) = std::mem::replace(self, Self::Over) {
+            reply.leave_running();
+        }
+    }
+
     /// From now on the call goes on although this is not polled.
     pub(super) fn send_to_background(&mut self) {
         if let Self::Replying(reply) = self {

@@ -128,6 +128,7 @@ impl Seat {
                 | Event::Notification(_)
                 | Event::Attached(_)
                 | Event::Paused
+                | Event::Anchored(_)
                 | Event::Done(_),
             )
             | (Self::Parked(_), _) => {}

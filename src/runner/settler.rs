@@ -58,6 +58,14 @@ impl Settler {
         self.id
     }
 
+    /// Leaves the task as it is to the next process.
+    pub(super) fn hand_over(mut self) {
+        if let Some(owed) = self.owed.take() {
+            tracing::info!(task = ?self.id, "a task is left to the next process");
+            owed.live.remove(&self.id);
+        }
+    }
+
     /// Ends the task. Waits for as long as the store cannot take the outcome: what a tool has done
     /// must not be lost to a full disk.
     pub(super) async fn settle(mut self, ending: Ending) {

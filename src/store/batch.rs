@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
 use super::keys::{Claim, Claimed, Keyed};
+use super::luggage::{Beside, Packed};
 use super::op::{Answer, Op, Outcome, Purged};
 use super::shared::{Hot, Shared};
 use super::space::Room;
@@ -34,6 +35,8 @@ pub(super) struct Batch<'a> {
     next: HashMap<TaskId, Arc<Task>>,
     /// Keys that are claimed here.
     keyed: HashMap<KeyDigest, Keyed>,
+    /// What will be beside their records, where that changes.
+    luggage: HashMap<TaskId, Beside>,
     /// Tasks that are made here.
     created: Vec<TaskId>,
     purged: Vec<TaskId>,
@@ -50,12 +53,14 @@ pub(super) struct FailedBatch {
 
 /// An answer that is given when the batch is durable.
 enum Pending {
-    Create(Answer<Committed<Task>, CommitError>, Arc<Task>),
-    Claim(Answer<Claimed, CommitError>, Possession),
+    /// With what keeps the file of the luggage from the sweep until then.
+    Create(Answer<Committed<Task>, CommitError>, Arc<Task>, Box<Packed>),
+    Claim(Answer<Claimed, CommitError>, Possession, Box<Packed>),
     /// With what keeps the outcome's file from the sweep until then.
     Change(Answer<Committed<Task>, ChangeError>, Decided, Outcome),
     Extend(Answer<u64, CommitError>, u64),
-    Shelve(Answer<(), CommitError>),
+    /// Something small is kept.
+    Keep(Answer<(), CommitError>),
     Purge(Answer<Purged, CommitError>, Purged),
 }
 
@@ -82,6 +87,7 @@ impl<'a> Batch<'a> {
             counts: Counts { commits: counts.commits + 1, ..counts },
             next: HashMap::new(),
             keyed: HashMap::new(),
+            luggage: HashMap::new(),
             created: Vec::new(),
             purged: Vec::new(),
             answers: Vec::new(),
@@ -97,14 +103,16 @@ impl<'a> Batch<'a> {
     /// task's state is answered with the batch, since that state may stand in the same batch.
     pub(super) fn add(&mut self, op: Op) {
         match op {
-            Op::Create { task, record, answer } => match self.create(task, &record) {
-                Ok(task) => self.answers.push(Pending::Create(answer, task)),
+            Op::Create { task, record, luggage, answer } => match self.create(task, &record, &luggage) {
+                Ok(task) => self.answers.push(Pending::Create(answer, task, luggage)),
                 Err(error) => drop(answer.send(Err(error))),
             },
-            Op::Claim { task, record, key, claim, answer } => match self.claim(task, &record, key, claim) {
-                Ok(possession) => self.answers.push(Pending::Claim(answer, possession)),
-                Err(error) => drop(answer.send(Err(error))),
-            },
+            Op::Claim { task, record, luggage, key, claim, answer } => {
+                match self.claim(task, &record, &luggage, key, claim) {
+                    Ok(possession) => self.answers.push(Pending::Claim(answer, possession, luggage)),
+                    Err(error) => drop(answer.send(Err(error))),
+                }
+            }
             Op::Change { id, change, outcome, answer } => match self.change(&id, change, &outcome) {
                 Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
                 Err(error) => drop(answer.send(Err(error))),
@@ -114,8 +122,12 @@ impl<'a> Batch<'a> {
                 Err(error) => drop(answer.send(Err(error))),
             },
             Op::Shelve { shelf, name, value, answer } => match self.writes.shelve(shelf, &name, value.as_deref()) {
-                Ok(()) => self.answers.push(Pending::Shelve(answer)),
+                Ok(()) => self.answers.push(Pending::Keep(answer)),
                 Err(error) => drop(answer.send(Err(error.into()))),
+            },
+            Op::Anchor { id, value, answer } => match self.anchor(&id, &value) {
+                Ok(()) => self.answers.push(Pending::Keep(answer)),
+                Err(error) => drop(answer.send(Err(error))),
             },
             Op::Purge { keys, answer } => match self.purge(&keys) {
                 Ok(purged) => self.answers.push(Pending::Purge(answer, purged)),
@@ -126,7 +138,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn create(&mut self, task: Task, record: &[u8]) -> Result<Arc<Task>, CommitError> {
+    fn create(&mut self, task: Task, record: &[u8], luggage: &Packed) -> Result<Arc<Task>, CommitError> {
         match self.shared.space.room() {
             Room::Enough => {}
             Room::Low(low) => return Err(CommitError::LowSpace(low)),
@@ -145,6 +157,7 @@ impl<'a> Batch<'a> {
         self.writes.put_task(&task, record)?;
         self.writes.put_owned(&task);
         self.writes.put_questions(None, &task)?;
+        self.load(task.id, luggage)?;
         self.counts.tasks += 1;
         self.created.push(task.id);
         // Before the write, so that no reader takes what sled shows early for durable.
@@ -152,7 +165,14 @@ impl<'a> Batch<'a> {
         Ok(self.will_be(task))
     }
 
-    fn claim(&mut self, task: Task, record: &[u8], key: KeyDigest, claim: Claim) -> Result<Possession, CommitError> {
+    fn claim(
+        &mut self,
+        task: Task,
+        record: &[u8],
+        luggage: &Packed,
+        key: KeyDigest,
+        claim: Claim,
+    ) -> Result<Possession, CommitError> {
         if let Some(keyed) = self.holder(&key)?
             && let Some(earlier) = self.current(&keyed.id)?
             && claim.joins(&earlier, self.now)
@@ -161,7 +181,7 @@ impl<'a> Batch<'a> {
             return Ok(if is_same { Possession::Earlier(earlier) } else { Possession::Differs });
         }
         let keyed = Keyed { id: task.id, arguments: claim.arguments };
-        let task = self.create(task, record)?;
+        let task = self.create(task, record, luggage)?;
         self.writes.put_key(&key, &keyed)?;
         self.keyed.insert(key, keyed);
         Ok(Possession::New(task))
@@ -191,7 +211,42 @@ impl<'a> Batch<'a> {
         }
         self.writes.put_task(&task, &record).map_err(CommitError::from)?;
         self.writes.put_questions(Some(&current), &task).map_err(CommitError::from)?;
+        self.unload(&task);
         Ok(Ok(self.will_be(task)))
+    }
+
+    /// Puts luggage beside a new record.
+    fn load(&mut self, id: TaskId, luggage: &Packed) -> Result<(), CommitError> {
+        let (dispatch, anchor, beside) = luggage.values();
+        if !beside.is_empty() {
+            self.writes.put_luggage(&id, dispatch, anchor)?;
+            self.luggage.insert(id, beside);
+        }
+        Ok(())
+    }
+
+    /// Takes away what is of no use to a task any more.
+    fn unload(&mut self, task: &Task) {
+        let before = self.beside(&task.id);
+        let after = before.of_use(task);
+        if after != before {
+            self.writes.remove_luggage(&task.id, before.without(after));
+            self.luggage.insert(task.id, after);
+        }
+    }
+
+    fn anchor(&mut self, id: &TaskId, value: &[u8]) -> Result<(), CommitError> {
+        let Some(task) = self.current(id)? else { return Ok(()) };
+        let before = self.beside(id);
+        if before.anchored().of_use(&task) == before.anchored() {
+            self.writes.put_luggage(id, None, Some(value))?;
+            self.luggage.insert(*id, before.anchored());
+        }
+        Ok(())
+    }
+
+    fn beside(&self, id: &TaskId) -> Beside {
+        self.luggage.get(id).copied().or_else(|| self.shared.luggage.get(id)).unwrap_or_default()
     }
 
     fn extend(&mut self, ids: &[TaskId]) -> Result<u64, CommitError> {
@@ -281,7 +336,14 @@ impl<'a> Batch<'a> {
     }
 
     fn publish(self) {
-        let Self { shared, next, purged, answers, .. } = self;
+        let Self { shared, next, luggage, purged, answers, .. } = self;
+        for (id, beside) in luggage {
+            if beside.is_empty() {
+                shared.luggage.remove(&id);
+            } else {
+                shared.luggage.insert(id, beside);
+            }
+        }
         for (id, task) in next {
             if task.state.is_terminal() {
                 shared.hot.remove(&id);
@@ -318,12 +380,19 @@ impl Pending {
     fn give(self) {
         // Whoever asked may have gone.
         match self {
-            Self::Create(answer, task) => drop(answer.send(Ok(Committed::new(task)))),
-            Self::Claim(answer, possession) => drop(answer.send(Ok(match possession {
-                Possession::New(task) => Claimed::Made(Committed::new(task)),
-                Possession::Earlier(task) => Claimed::Earlier(Committed::new(task)),
-                Possession::Differs => Claimed::Differs,
-            }))),
+            Self::Create(answer, task, luggage) => {
+                drop(answer.send(Ok(Committed::new(task))));
+                // From here on the map keeps the file.
+                drop(luggage);
+            }
+            Self::Claim(answer, possession, luggage) => {
+                drop(answer.send(Ok(match possession {
+                    Possession::New(task) => Claimed::Made(Committed::new(task)),
+                    Possession::Earlier(task) => Claimed::Earlier(Committed::new(task)),
+                    Possession::Differs => Claimed::Differs,
+                })));
+                drop(luggage);
+            }
             Self::Change(answer, decided, outcome) => {
                 let decided = decided.map(Committed::new);
                 let refused = |(refusal, task)| ChangeError::Refused(refusal, Committed::new(task));
@@ -332,18 +401,18 @@ impl Pending {
                 drop(outcome);
             }
             Self::Extend(answer, extended) => drop(answer.send(Ok(extended))),
-            Self::Shelve(answer) => drop(answer.send(Ok(()))),
+            Self::Keep(answer) => drop(answer.send(Ok(()))),
             Self::Purge(answer, purged) => drop(answer.send(Ok(purged))),
         }
     }
 
     fn fail(self, error: &CommitError) {
         match self {
-            Self::Create(answer, _) => drop(answer.send(Err(error.clone()))),
-            Self::Claim(answer, _) => drop(answer.send(Err(error.clone()))),
+            Self::Create(answer, ..) => drop(answer.send(Err(error.clone()))),
+            Self::Claim(answer, ..) => drop(answer.send(Err(error.clone()))),
             Self::Change(answer, ..) => drop(answer.send(Err(error.clone().into()))),
             Self::Extend(answer, _) => drop(answer.send(Err(error.clone()))),
-            Self::Shelve(answer) => drop(answer.send(Err(error.clone()))),
+            Self::Keep(answer) => drop(answer.send(Err(error.clone()))),
             Self::Purge(answer, _) => drop(answer.send(Err(error.clone()))),
         }
     }

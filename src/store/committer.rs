@@ -186,6 +186,7 @@ impl Committer {
                     writes.remove_key(&key);
                 }
                 engine.remove_questions(id, &mut writes)?;
+                writes.remove_luggage(id, (true, true));
                 writes.remove_task(&task);
                 counts.tasks = counts.tasks.saturating_sub(1);
             }
@@ -204,6 +205,7 @@ impl Committer {
         for task in active {
             self.shared.hot.insert(task.id, Hot::Committed(Committed::new(Arc::new(task))));
         }
+        self.shared.count_luggage(&engine)?;
         drop_quietly(self.shared.replace(Slot::Open(engine)));
         for id in ended.iter().filter(|id| !ids.contains(*id)) {
             self.shared.hot.remove(id);

@@ -6,6 +6,8 @@
 //! | `tasks` | id | record |
 //! | `results` | id | a small outcome |
 //! | `questions` | id, number of the question, number of the piece | a piece of its parameters |
+//! | `dispatch` | id | the call of a task that is to be sent, or names its file |
+//! | `anchors` | id | where the run of a task is at its server |
 //! | `shelf` | a letter, a name | a small value that belongs to no task |
 //! | `active` | id | nothing: the task has not ended |
 //! | `by_key` | digest of a call's key | digest of its arguments, id |
@@ -41,6 +43,8 @@ pub(super) struct Engine {
     active: Tree,
     shelf: Tree,
     by_key: Tree,
+    pub(super) dispatch: Tree,
+    pub(super) anchors: Tree,
     by_expiry: Tree,
     by_owner: Tree,
 }
@@ -55,9 +59,11 @@ pub(super) struct Writes {
     active: Batch,
     shelf: Batch,
     by_key: Batch,
+    pub(super) dispatch: Batch,
+    pub(super) anchors: Batch,
     by_expiry: Batch,
     by_owner: Batch,
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 /// Where a task that has ended stands in the order of expiry.
@@ -114,6 +120,8 @@ impl Engine {
             active: db.open_tree("active")?,
             shelf: db.open_tree("shelf")?,
             by_key: db.open_tree("by_key")?,
+            dispatch: db.open_tree("dispatch")?,
+            anchors: db.open_tree("anchors")?,
             by_expiry: db.open_tree("by_expiry")?,
             by_owner: db.open_tree("by_owner")?,
             db,
@@ -123,30 +131,49 @@ impl Engine {
     /// Applies `writes`, all or none, and returns when they are durable.
     pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
         caught(|| {
+            let (meta, tasks, results) = (&self.meta, &self.tasks, &self.results);
             let trees = (
-                &self.meta,
-                &self.tasks,
-                &self.results,
+                meta,
+                tasks,
+                results,
                 &self.questions,
                 &self.active,
                 &self.shelf,
                 &self.by_key,
+                &self.dispatch,
+                &self.anchors,
                 &self.by_expiry,
                 &self.by_owner,
             );
             trees
-                .transaction(|(meta, tasks, results, questions, active, shelf, by_key, by_expiry, by_owner)| {
-                    meta.apply_batch(&writes.meta)?;
-                    tasks.apply_batch(&writes.tasks)?;
-                    results.apply_batch(&writes.results)?;
-                    questions.apply_batch(&writes.questions)?;
-                    active.apply_batch(&writes.active)?;
-                    shelf.apply_batch(&writes.shelf)?;
-                    by_key.apply_batch(&writes.by_key)?;
-                    by_expiry.apply_batch(&writes.by_expiry)?;
-                    by_owner.apply_batch(&writes.by_owner)?;
-                    Ok::<(), ConflictableTransactionError<BadRecord>>(())
-                })
+                .transaction(
+                    |(
+                        meta,
+                        tasks,
+                        results,
+                        questions,
+                        active,
+                        shelf,
+                        by_key,
+                        dispatch,
+                        anchors,
+                        by_expiry,
+                        by_owner,
+                    )| {
+                        meta.apply_batch(&writes.meta)?;
+                        tasks.apply_batch(&writes.tasks)?;
+                        results.apply_batch(&writes.results)?;
+                        questions.apply_batch(&writes.questions)?;
+                        active.apply_batch(&writes.active)?;
+                        shelf.apply_batch(&writes.shelf)?;
+                        by_key.apply_batch(&writes.by_key)?;
+                        dispatch.apply_batch(&writes.dispatch)?;
+                        anchors.apply_batch(&writes.anchors)?;
+                        by_expiry.apply_batch(&writes.by_expiry)?;
+                        by_owner.apply_batch(&writes.by_owner)?;
+                        Ok::<(), ConflictableTransactionError<BadRecord>>(())
+                    },
+                )
                 .map_err(|error| match error {
                     TransactionError::Abort(record) => EngineError::Record(record),
                     TransactionError::Storage(error) => EngineError::Sled(error),
@@ -371,7 +398,7 @@ impl Writes {
         self.by_expiry.remove(key.bytes());
     }
 
-    fn checked<'a>(&mut self, value: &'a [u8]) -> Result<&'a [u8], Oversized> {
+    pub(super) fn checked<'a>(&mut self, value: &'a [u8]) -> Result<&'a [u8], Oversized> {
         if value.len() > MAX_RECORD {
             return Err(Oversized { bytes: value.len() });
         }
@@ -394,12 +421,12 @@ impl ExpiryKey {
     }
 }
 
-fn id_of(key: &[u8]) -> Result<TaskId, EngineError> {
+pub(super) fn id_of(key: &[u8]) -> Result<TaskId, EngineError> {
     std::str::from_utf8(key).ok().and_then(|text| text.parse().ok()).ok_or(EngineError::Key)
 }
 
 /// sled panics on some kinds of damage; that must not end the process.
-fn caught<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
     quietly(|| catch_unwind(AssertUnwindSafe(work))).unwrap_or(Err(EngineError::Panicked))
 }
 

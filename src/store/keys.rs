@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::luggage::{Luggage, Packed};
 use super::op::Op;
 use super::{CommitError, Committed, ReadError, Store, codec};
 use crate::clock::Timestamp;
@@ -66,10 +67,37 @@ impl Claim {
 impl Store {
     /// Keeps a new task under its key, unless an earlier task has that. Otherwise as [`Store::create`].
     pub async fn claim(&self, task: Task, key: KeyDigest, claim: Claim) -> Result<Claimed, CommitError> {
+        self.claim_with(task, key, claim, Luggage::default()).await
+    }
+
+    /// The same, with luggage that is durable together with the record, as for [`Store::create_with`].
+    pub async fn claim_with(
+        &self,
+        task: Task,
+        key: KeyDigest,
+        claim: Claim,
+        luggage: Luggage,
+    ) -> Result<Claimed, CommitError> {
         let task = Task { key: Some(key), ..task };
+        let luggage = Box::new(self.pack(task.id, luggage).await?);
+        let file = luggage.file();
+        let claimed = self.claim_packed(task, key, claim, luggage).await;
+        if let (Ok(Claimed::Earlier(_) | Claimed::Differs) | Err(_), Some(file)) = (&claimed, file) {
+            self.unlink(file).await;
+        }
+        claimed
+    }
+
+    async fn claim_packed(
+        &self,
+        task: Task,
+        key: KeyDigest,
+        claim: Claim,
+        luggage: Box<Packed>,
+    ) -> Result<Claimed, CommitError> {
         let record = codec::encode(&task);
         let (answer, answered) = oneshot::channel();
-        self.offer(Op::Claim { task, record, key, claim, answer })?;
+        self.offer(Op::Claim { task, record, luggage, key, claim, answer })?;
         answered.await.unwrap_or_else(|_| Err(super::sweep::lost_answer()))
     }
 

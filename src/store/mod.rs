@@ -25,6 +25,7 @@ mod files;
 mod keys;
 mod large;
 mod listing;
+mod luggage;
 mod op;
 mod open;
 mod open_error;
@@ -47,6 +48,7 @@ pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFail
 pub use figures::Figures;
 pub use keys::{Claim, Claimed};
 pub use listing::{Filter, Page, Status};
+pub use luggage::{Anchored, Dispatch, Luggage};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
 pub use outcome::Ending;
 pub use shelf::Shelf;
@@ -58,6 +60,7 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
+use self::luggage::Packed;
 use self::op::{Op, Outcome};
 use self::outcome::outcome_file;
 use self::shared::{Shared, Slot};
@@ -127,9 +130,13 @@ impl Store {
     /// Keeps a new task, `Queued` or `Running`. Refused at once when too many writes wait. If the returned
     /// future is dropped, the task may be made all the same.
     pub async fn create(&self, task: Task) -> Result<Committed<Task>, CommitError> {
+        self.create_packed(task, Box::default()).await
+    }
+
+    async fn create_packed(&self, task: Task, luggage: Box<Packed>) -> Result<Committed<Task>, CommitError> {
         let record = codec::encode(&task);
         let (answer, answered) = oneshot::channel();
-        self.offer(Op::Create { task, record, answer })?;
+        self.offer(Op::Create { task, record, luggage, answer })?;
         answered.await.unwrap_or_else(|_| Err(sweep::lost_answer()))
     }
 
@@ -144,8 +151,7 @@ impl Store {
     /// `Queued -> Running`. Waits while too many writes wait. If the returned future is dropped, the change may
     /// be made all the same.
     pub async fn start(&self, id: &TaskId) -> Result<Committed<Task>, ChangeError> {
-        let id = *id;
-        self.ask(|answer| Op::Change { id, change: Change::Start, outcome: Outcome::None, answer }).await
+        self.change(id, Change::Start).await
     }
 
     /// Opens a question of a task. Waits while too many writes wait. If the returned future is dropped, the question
@@ -177,7 +183,7 @@ impl Store {
     pub async fn settle(&self, id: &TaskId, ending: Ending) -> Result<Committed<Task>, ChangeError> {
         let id = *id;
         let prepared = self.prepare(id, ending).await?;
-        let file = prepared.file();
+        let (file, luggage) = (prepared.file(), self.inner.shared.luggage_file(&id));
         let settled =
             self.ask(|answer| Op::Change { id, change: prepared.change, outcome: prepared.outcome, answer }).await;
         if let (Err(ChangeError::Refused(..) | ChangeError::Unknown), Some(file)) = (&settled, file) {
@@ -185,6 +191,7 @@ impl Store {
             // If it cannot be removed now, the sweep will.
             let _ = tokio::task::spawn_blocking(move || shared.files.remove(file)).await;
         }
+        self.unload(&id, luggage).await;
         settled
     }
 

@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 use super::engine::ExpiryKey;
 use super::files::{FileName, InFlight};
 use super::keys::{Claim, Claimed};
+use super::luggage::Packed;
 use super::shelf::Shelf;
 use super::{ChangeError, CommitError, Committed};
 use crate::protocol::Json;
@@ -15,12 +16,14 @@ pub(super) enum Op {
     Create {
         task: Task,
         record: Vec<u8>,
+        luggage: Box<Packed>,
         answer: Answer<Committed<Task>, CommitError>,
     },
     /// Makes a task under a key, unless another has that.
     Claim {
         task: Task,
         record: Vec<u8>,
+        luggage: Box<Packed>,
         key: KeyDigest,
         claim: Claim,
         answer: Answer<Claimed, CommitError>,
@@ -35,6 +38,12 @@ pub(super) enum Op {
     Extend {
         ids: Vec<TaskId>,
         answer: Answer<u64, CommitError>,
+    },
+    /// Keeps where the run of a task is.
+    Anchor {
+        id: TaskId,
+        value: Vec<u8>,
+        answer: Answer<(), CommitError>,
     },
     /// Puts something on a shelf, or takes it away.
     Shelve {
@@ -83,7 +92,7 @@ impl Op {
             Self::Claim { answer, .. } => drop(answer.send(Err(error))),
             Self::Change { answer, .. } => drop(answer.send(Err(error.into()))),
             Self::Extend { answer, .. } => drop(answer.send(Err(error))),
-            Self::Shelve { answer, .. } => drop(answer.send(Err(error))),
+            Self::Anchor { answer, .. } | Self::Shelve { answer, .. } => drop(answer.send(Err(error))),
             Self::Purge { answer, .. } => drop(answer.send(Err(error))),
             Self::Mark => {}
             Self::Close { answer } => drop(answer.send(())),

@@ -88,8 +88,10 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         hot.insert(task.id, Hot::Committed(task.clone()));
         left_open.push(task);
     }
+    let luggage = SharedMap::default();
     let shared = Arc::new(Shared {
-        engine: std::sync::RwLock::new(Slot::Open(engine)),
+        engine: std::sync::RwLock::new(Slot::Closed),
+        luggage,
         hot,
         cache: OutcomeCache::new(outcome_bytes),
         large: LargeOutcomes::new(LARGE_AT_ONCE, LARGE_PATIENCE),
@@ -104,6 +106,8 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         next_sweep: AtomicU64::new(u64::MAX),
     });
     found.counts.show(&shared);
+    shared.count_luggage(&engine)?;
+    drop(shared.replace(Slot::Open(engine)));
     let (ops, inbox) = mpsc::channel(WAITING);
     let committer = Committer {
         shared: Arc::clone(&shared),

@@ -11,6 +11,7 @@ use super::codec;
 use super::engine::{Engine, EngineError, ExpiryKey};
 use super::files::OutcomeFiles;
 use super::large::LargeOutcomes;
+use super::luggage::Beside;
 use super::space::Space;
 use super::{Committed, ReadError, StoreFailed};
 use crate::clock::{SharedClock, Timestamp};
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     /// Every task that has not ended, as committed. sled shows writes before they are durable, so this
     /// map is asked first, and again after sled.
     pub(super) hot: SharedMap<TaskId, Hot>,
+    /// What is kept beside the records of tasks that have not ended, as committed.
+    pub(super) luggage: SharedMap<TaskId, Beside>,
     pub(super) cache: OutcomeCache,
     pub(super) large: LargeOutcomes,
     pub(super) files: OutcomeFiles,

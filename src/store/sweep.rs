@@ -132,6 +132,9 @@ impl Store {
         let shared = Arc::clone(&self.inner.shared);
         let sweep = move || {
             shared.files.sweep(|name| {
+                if shared.luggage_file(&name.id) == Some(name) {
+                    return true;
+                }
                 let found = shared.read(|engine| engine.task(&name.id));
                 // What cannot be read is not known to be useless.
                 found.map_or(true, |task| task.as_ref().and_then(super::outcome_file) == Some(name))

@@ -295,7 +295,7 @@ fn a_key_is_purged_with_its_task() {
         let claim = Claim { arguments: [4; 32], within: None };
         let record = encode(&task);
         let expires = ExpiryKey { expires: task.expires().unwrap(), id: task.id };
-        batch.add(Op::Claim { task, record, key, claim, answer: oneshot::channel().0 });
+        batch.add(Op::Claim { task, record, luggage: Box::default(), key, claim, answer: oneshot::channel().0 });
         let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
         assert_eq!((counts.tasks, keys()), (1, 1));
         let mut batch = Batch::new(&shared, engine, counts);
@@ -331,12 +331,19 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
         let mut batch = Batch::new(&shared, engine, committer.counts);
         for task in [&refused, &kept] {
             let (answer, _) = oneshot::channel();
-            batch.add(Op::Create { task: task.clone(), record: encode(task), answer });
+            batch.add(Op::Create { task: task.clone(), record: encode(task), luggage: Box::default(), answer });
         }
         let (answer, _) = oneshot::channel();
         let claim = Claim { arguments: [4; 32], within: None };
         let key = KeyDigest::from_bytes([3; 32]);
-        batch.add(Op::Claim { task: keyed.clone(), record: encode(&keyed), key, claim, answer });
+        batch.add(Op::Claim {
+            task: keyed.clone(),
+            record: encode(&keyed),
+            luggage: Box::default(),
+            key,
+            claim,
+            answer,
+        });
         committer.counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
     }
     assert_eq!(committer.counts.tasks, 3);

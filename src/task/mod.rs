@@ -21,6 +21,9 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::config::Cost;
 
+/// How often a task is run again at most.
+pub const MOST_RERUNS: u32 = 1;
+
 /// One call that goes on, or went on, in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
@@ -66,14 +69,19 @@ impl Task {
         let asked = match &change {
             Change::Ask(question) => self.asked.with(question),
             Change::Start
+            | Change::Rerun
             | Change::Answer(_)
             | Change::Withdraw(_)
             | Change::Complete(_)
             | Change::Fail(_)
             | Change::Cancel(_) => Ok(self.asked.clone()),
         };
+        let again = change == Change::Rerun;
         let state = self.state.apply(change, now)?;
-        let mut next = Self { asked: asked?, ..self.clone() };
+        if again && self.reruns >= MOST_RERUNS {
+            return Err(Refusal::RunAgain);
+        }
+        let mut next = Self { asked: asked?, reruns: self.reruns + u32::from(again), ..self.clone() };
         next.updated = now.max(self.updated);
         if state.is_terminal() {
             next.expiry = self.expiry.at_end(self.created, next.updated);
@@ -108,5 +116,23 @@ impl Task {
     /// `ttlMs` on the wire: counted from `createdAt`, `None` for no limit.
     pub fn ttl(&self) -> Option<Duration> {
         self.expiry.ttl()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_run_is_run_again_once_and_no_key_of_its_questions_is_used_again() {
+        let now = Timestamp::from_millis(1000);
+        let owner = Owner::from_parts(1, [0; 32]);
+        let queued = Task::queued(TaskId::generate(now), owner, "s".to_owned(), "t".to_owned(), now, Expiry::Never);
+        let asked = Asked { count: 3, hinted: vec![7] };
+        let running = Task { asked: asked.clone(), ..queued.apply(Change::Start, now).unwrap() };
+        let again = running.apply(Change::Rerun, now).unwrap();
+        assert_eq!((&again.state, again.reruns, &again.asked), (&State::Queued, 1, &asked));
+        let twice = again.apply(Change::Start, now).unwrap();
+        assert_eq!(twice.apply(Change::Rerun, now), Err(Refusal::RunAgain));
     }
 }

@@ -47,6 +47,7 @@ impl OwnerKey {
                 let parts = ["subject\0", &length, "\0", issuer, subject].map(str::as_bytes);
                 return Owner { scheme: HMAC_OF_PRINCIPAL, digest: self.digest(&parts) };
             }
+            Principal::Recorded { scheme, digest } => return Owner { scheme: *scheme, digest: *digest },
         };
         Owner { scheme: HMAC_OF_PRINCIPAL, digest: self.digest(&[kind.as_bytes(), b"\0", text.as_bytes()]) }
     }
@@ -81,6 +82,11 @@ impl fmt::Debug for OwnerKey {
 impl Owner {
     /// The rule that makes digests now.
     pub const SCHEME: u8 = HMAC_OF_PRINCIPAL;
+
+    /// The owner as somebody who calls, where nothing else is known of it.
+    pub const fn principal(&self) -> Principal {
+        Principal::Recorded { scheme: self.scheme, digest: self.digest }
+    }
 
     /// An owner from a record.
     pub const fn from_parts(scheme: u8, digest: [u8; 32]) -> Self {
@@ -148,6 +154,14 @@ mod tests {
             OwnerKey::from_bytes([8; 32]).seal("a", &[b"bc", b"d"]),
         ];
         assert!(others.iter().all(|other| *other != seal));
+    }
+
+    #[test]
+    fn an_owner_from_a_record_calls_as_the_same_owner() {
+        let key = OwnerKey::from_bytes([7; 32]);
+        let ann = key.owner(&Principal::Named("ann".into()));
+        assert_eq!(key.owner(&ann.principal()), ann);
+        assert!(!format!("{:?}", ann.principal()).contains(&ann.digest()[0].to_string()));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use super::question::{self, OpenQuestion};
 use crate::clock::Timestamp;
 use crate::protocol::Failure;
 
-/// How far a task is. Each arm names what may follow it.
+/// How far a task is. Each arm names what may follow it; `Running` and `InputRequired` go back to `Queued` once, where a lost
+/// run may be run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Waits for a free slot; nothing was sent. To `Running` when it gets one, to `Failed` when it
@@ -67,6 +68,8 @@ pub enum Change {
     Answer(String),
     /// The tool does not want an answer to the question with this key any more.
     Withdraw(String),
+    /// Its run was lost, and it may be run again.
+    Rerun,
     /// The server answered with a result.
     Complete(Stored),
     /// The server answered with an error, or the run came to nothing.
@@ -124,6 +127,8 @@ pub enum Refusal {
     KeyUsed,
     /// More is open already than one task may ask.
     TooMuchAsked,
+    /// It was run again before.
+    RunAgain,
 }
 
 impl State {
@@ -131,9 +136,10 @@ impl State {
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
         match (self, change) {
             (Self::Queued, Change::Start) => Ok(Self::Running { started: now }),
-            (Self::Queued, Change::Complete(_) | Change::Ask(_)) => Err(Refusal::NotStarted),
+            (Self::Queued, Change::Complete(_) | Change::Ask(_) | Change::Rerun) => Err(Refusal::NotStarted),
             (Self::Queued | Self::Running { .. }, Change::Answer(_) | Change::Withdraw(_)) => Err(Refusal::NotAsked),
             (Self::Running { .. } | Self::InputRequired { .. }, Change::Start) => Err(Refusal::Running),
+            (Self::Running { .. } | Self::InputRequired { .. }, Change::Rerun) => Ok(Self::Queued),
             (Self::Running { started }, Change::Ask(question)) => Self::asking(*started, now, vec![question]),
             (Self::InputRequired { started, since, questions }, Change::Ask(question)) => {
                 Self::asking(*started, *since, questions.iter().cloned().chain([question]).collect())
@@ -163,6 +169,7 @@ impl State {
                 | Change::Ask(_)
                 | Change::Answer(_)
                 | Change::Withdraw(_)
+                | Change::Rerun
                 | Change::Complete(_)
                 | Change::Fail(_)
                 | Change::Cancel(_),
@@ -227,6 +234,7 @@ impl fmt::Display for Refusal {
             Self::NotAsked => "no such question is open",
             Self::KeyUsed => "the key of the question was used before",
             Self::TooMuchAsked => "the task asks too much at once",
+            Self::RunAgain => "the task was run again before",
         })
     }
 }
@@ -280,18 +288,29 @@ mod tests {
             Change::Complete(stored()),
             Change::Fail(cause()),
             Change::Cancel(Canceller::Operator),
+            Change::Rerun,
         ]
     }
 
     #[test]
     fn every_state_meets_every_change_as_the_table_says() {
         let asks = "input_required";
-        let ended = ["ended"; 8];
+        let ended = ["ended"; 9];
         let table = [
-            ["working", "not started", "not asked", "not asked", "not asked", "not started", "failed", "cancelled"],
-            ["runs", asks, "not asked", "not asked", "not asked", "completed", "failed", "cancelled"],
-            ["runs", asks, "working", "working", "not asked", "completed", "failed", "cancelled"],
-            ["runs", asks, asks, asks, "not asked", "completed", "failed", "cancelled"],
+            [
+                "working",
+                "not started",
+                "not asked",
+                "not asked",
+                "not asked",
+                "not started",
+                "failed",
+                "cancelled",
+                "not started",
+            ],
+            ["runs", asks, "not asked", "not asked", "not asked", "completed", "failed", "cancelled", "working"],
+            ["runs", asks, "working", "working", "not asked", "completed", "failed", "cancelled", "working"],
+            ["runs", asks, asks, asks, "not asked", "completed", "failed", "cancelled", "working"],
             ended,
             ended,
             ended,
@@ -306,6 +325,7 @@ mod tests {
                     Err(Refusal::NotAsked) => "not asked",
                     Err(Refusal::KeyUsed) => "key used",
                     Err(Refusal::TooMuchAsked) => "too much",
+                    Err(Refusal::RunAgain) => "run again",
                 };
                 assert_eq!(seen, expected, "{state:?} {change:?}");
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
+use super::forwards::Forwards;
 use super::service::TasksService;
 use crate::config::{ForwardCancel, ServerConfig};
 use crate::policy::Policies;
@@ -19,6 +20,7 @@ pub struct TasksLayer {
     server: Arc<str>,
     linger: Linger,
     strange_states: StrangeStates,
+    forwards: Forwards,
 }
 
 /// What becomes of a call whose `requestState` is none of ours.
@@ -39,6 +41,7 @@ impl TasksLayer {
             server: Arc::from(server),
             linger: Linger::AtMost(Duration::from_secs(30)),
             strange_states: StrangeStates::PassOn,
+            forwards: Forwards::Any,
         }
     }
 
@@ -59,7 +62,8 @@ impl TasksLayer {
 
     /// With what the config of the server says. Our upstreams ask by events.
     #[must_use]
-    pub fn for_server(self, config: &ServerConfig) -> Self {
+    pub fn for_server(mut self, config: &ServerConfig) -> Self {
+        self.forwards = Forwards::of(config);
         self.refuse_strange_states().linger(match config.cancel {
             ForwardCancel::Forward | ForwardCancel::Never => Linger::AtMost(config.cancel_grace),
             ForwardCancel::Ignored => Linger::UntilTimeout,
@@ -72,6 +76,7 @@ impl<S> Layer<S> for TasksLayer {
 
     fn layer(&self, inner: S) -> Self::Service {
         let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
-        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states)
+        let forwards = self.forwards.clone();
+        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states, forwards)
     }
 }

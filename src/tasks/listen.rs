@@ -124,7 +124,12 @@ impl Listening {
                 Next::Server(Some(Event::Done(outcome))) => return sender.done(outcome),
                 Next::Server(Some(event @ Event::Notification(_))) => sender.event(event),
                 Next::Server(Some(
-                    Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Attached(_) | Event::Paused,
+                    Event::Progress(_)
+                    | Event::Log(_)
+                    | Event::Ask(_)
+                    | Event::Attached(_)
+                    | Event::Paused
+                    | Event::Anchored(_),
                 )) => {}
                 Next::Server(None) => self.server = None,
                 Next::Changed(watch) => self.due.push_back(watch),
@@ -173,7 +178,8 @@ impl Listening {
                     | Event::Log(_)
                     | Event::Ask(_)
                     | Event::Attached(_)
-                    | Event::Paused,
+                    | Event::Paused
+                    | Event::Anchored(_),
                 ) => {}
             }
         }

@@ -112,6 +112,7 @@
 //! ```
 
 mod advert;
+mod forwards;
 mod handle;
 mod http;
 mod layer;

@@ -9,13 +9,18 @@ use futures_util::future::BoxFuture;
 use tower::ServiceExt;
 use tower_service::Service;
 
+use super::forwards::Forwards;
 use super::layer::StrangeStates;
 use super::{advert, handle, listen, refused};
 use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
 use crate::policy::Policies;
 use crate::protocol::error::code;
-use crate::protocol::{Call, Caller, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
-use crate::runner::{Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state};
+use crate::protocol::{Abilities, Call, Caller, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
+use crate::runner::{
+    Carries, Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state,
+};
+use crate::store::Committed;
+use crate::task::Task;
 
 /// What the `requestState` of a call is.
 enum State {
@@ -34,6 +39,7 @@ pub struct TasksService<S> {
     server: Arc<str>,
     linger: Linger,
     strange_states: StrangeStates,
+    forwards: Forwards,
 }
 
 impl<S> TasksService<S> {
@@ -44,12 +50,13 @@ impl<S> TasksService<S> {
         server: Arc<str>,
         linger: Linger,
         strange_states: StrangeStates,
+        forwards: Forwards,
     ) -> Self {
-        Self { inner, runner, policies, server, linger, strange_states }
+        Self { inner, runner, policies, server, linger, strange_states, forwards }
     }
 
-    fn plan(&self, what: What, policy: &Arc<ToolPolicy>, way: Way) -> Plan {
-        Plan { server: Arc::clone(&self.server), what, way, policy: Arc::clone(policy), linger: self.linger }
+    fn plan(&self, what: What, policy: &Arc<ToolPolicy>, way: Way, carries: Carries) -> Plan {
+        Plan { server: Arc::clone(&self.server), what, way, policy: Arc::clone(policy), linger: self.linger, carries }
     }
 }
 
@@ -79,7 +86,7 @@ where
                 async move { Ok(Reply::ready(discover(inner, call).await)) }.boxed()
             }
             // They last as long as the client wants, and a notification is no run.
-            Method::Attach | Method::Notify(_) => self.inner.clone().oneshot(call).boxed(),
+            Method::Attach | Method::Notify(_) | Method::Resume(_) => self.inner.clone().oneshot(call).boxed(),
             Method::Listen => listen::listen(&self.runner, self.inner.clone(), call),
             Method::ListTools
             | Method::GetPrompt
@@ -98,6 +105,19 @@ where
     S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
+    /// Goes on with tasks of this server that an earlier process left open. To be called before clients can come.
+    /// Returns at once.
+    pub fn recover(&self, left: Vec<Committed<Task>>) {
+        let planned = left.into_iter().map(|task| {
+            let promotion = Promotion::AtOnce;
+            let way = Way { promotion, questions: Questions::Promote, abilities: Abilities::none() };
+            let policy = self.policies.of(&task.tool);
+            let plan = self.plan(What::Tool(task.tool.clone()), policy, way, Carries::Nothing);
+            (task, plan)
+        });
+        self.runner.recover(&self.inner, planned.collect());
+    }
+
     /// Any other call is held until the server answers, but no longer than a tool would be.
     fn pass_on(&self, call: Call) -> Reply {
         let questions = match (&call.caller.session, &call.method) {
@@ -115,7 +135,8 @@ where
             }
         }
         let what = What::Other(call.method.name().to_owned());
-        let plan = self.plan(what, self.policies.defaults(), way);
+        let carries = self.forwards.carries(&call.caller.credentials);
+        let plan = self.plan(what, self.policies.defaults(), way, carries);
         self.runner.run(self.inner.clone(), call, plan)
     }
 
@@ -138,7 +159,8 @@ where
                 State::Refused(error) => return Reply::ready(Outcome::Error(error)),
             }
         }
-        let plan = self.plan(What::Tool(tool.to_owned()), policy, way);
+        let carries = self.forwards.carries(&call.caller.credentials);
+        let plan = self.plan(What::Tool(tool.to_owned()), policy, way, carries);
         self.runner.run(self.inner.clone(), call, plan)
     }
 }

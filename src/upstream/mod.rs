@@ -27,7 +27,7 @@ use tower_service::Service;
 
 use crate::config::{Limits, ServerConfig, Transport};
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, Json, Method, Outcome, Reply, TaskSupport};
+use crate::protocol::{Call, Caller, Failure, Json, Method, Outcome, Reply, TaskSupport};
 
 use self::guests::Guests;
 use self::handshake::LastSeen;
@@ -139,6 +139,11 @@ impl Upstream {
             return self.discover(call.caller);
         }
         match &self.0.link {
+            // A child ends with the process that started it.
+            Link::Stdio(_) if matches!(call.method, Method::Resume(_)) => {
+                let why = "Raincheck was restarted during the run, and the server with it";
+                Reply::ready(Outcome::Failed(Failure::outcome_unknown(why)))
+            }
             Link::Stdio(stdio) => stdio.call(call),
             Link::Http(http) => http.call(call),
         }

@@ -53,7 +53,8 @@ async fn questions_that_were_open_when_the_proxy_was_killed_have_an_unknown_outc
     let round = plain.call("ask", "{}").await.result();
     proxy.kill();
     let proxy = ground.start().await;
-    let task = proxy.client().get(&id).await.result();
+    // Lost tasks are settled behind the start.
+    let task = proxy.client().until(&id, |task| task["status"] != "input_required").await.result();
     assert_eq!((&task["status"], &task["error"]["data"]["reason"]), (&json!("failed"), &json!("outcome_unknown")));
     assert!(task.get("inputRequests").is_none());
     let plain = proxy.client().undeclared().with_forms();

@@ -25,6 +25,7 @@ mod noise;
 mod owners;
 mod process;
 mod resource;
+mod restart;
 mod scripted;
 mod start;
 mod stop;

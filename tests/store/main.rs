@@ -9,6 +9,7 @@ mod crash;
 mod keys;
 mod kill;
 mod listing;
+mod luggage;
 mod opening;
 mod outcomes;
 mod shelf;

@@ -11,7 +11,7 @@ use raincheck::task::Expiry;
 use crate::support::{TestStore, expiry, json};
 
 /// The files below `results` of a store.
-fn files(test: &TestStore) -> Vec<PathBuf> {
+pub(crate) fn files(test: &TestStore) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in fs::read_dir(test.directory.path().join("store/results")).into_iter().flatten() {
         files.extend(fs::read_dir(folder.unwrap().path()).unwrap().map(|file| file.unwrap().path()));

@@ -148,12 +148,37 @@ impl Proxy {
         let runs = Jobs::new();
         let path = folder.path().join("store");
         let config = StoreConfig { min_free_bytes: Some(min_free), ..store_config(&path) };
-        let Opened { store, .. } = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
+        let Opened { store, left_open } = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
         let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, rules);
         let (sender, sent) = mpsc::unbounded_channel();
         let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy));
         let service = change(layer.linger(linger)).layer(Scripted(sender));
+        service.recover(left_open);
         Self { service, store, runner, runs, sent, folder }
+    }
+
+    /// The process is killed, and another one takes up what is in the store.
+    pub async fn crashes(self, policy: ToolPolicy) -> Self {
+        // Nothing can be written any more.
+        self.store.close().await;
+        self.starts_again(policy, Bounds { running: 100, waiting: 100 }).await
+    }
+
+    /// The process is stopped in good order, and another one takes up what it has left.
+    pub async fn stops(self, policy: ToolPolicy) -> Self {
+        self.runner.drain();
+        self.runs.stop();
+        timeout(PATIENCE, self.runner.idle()).await.expect("it does not stop");
+        self.store.close().await;
+        self.starts_again(policy, Bounds { running: 100, waiting: 100 }).await
+    }
+
+    async fn starts_again(self, policy: ToolPolicy, bounds: Bounds) -> Self {
+        self.runner.drain();
+        self.runs.stop();
+        timeout(PATIENCE, self.runner.idle()).await.expect("it does not end");
+        let linger = Linger::AtMost(Duration::from_millis(50));
+        Self::open(self.folder, policy, bounds, linger, |layer| layer, 0, OwnerRules::default())
     }
 
     /// Sends a call and gives its reply back at once.

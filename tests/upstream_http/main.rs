@@ -10,6 +10,7 @@ mod http_server;
 mod modern;
 mod old_tasks;
 mod param_headers;
+mod resuming;
 mod sessions;
 mod sse;
 mod stopping;

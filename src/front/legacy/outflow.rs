@@ -174,8 +174,8 @@ impl Outflow {
             Event::Notification(Notification { method, params }) => self.notice(&method, params),
             Event::Ask(ask) => self.ask(ask),
             Event::Paused => self.ready.push_back(Outgoing::Pause),
-            // It was opened before.
-            Event::Attached(_) => {}
+            // It was opened before; and where a run is concerns no client.
+            Event::Attached(_) | Event::Anchored(_) => {}
             Event::Done(outcome) => self.end(outcome),
         }
     }

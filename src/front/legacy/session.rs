@@ -140,7 +140,12 @@ pub(in crate::front) async fn open(
             }
             Event::Done(outcome) => return Err(refused(&not_opened(outcome))),
             // Nothing is for the client before its session is open; a question is refused by this.
-            Event::Progress(_) | Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Paused => {}
+            Event::Progress(_)
+            | Event::Log(_)
+            | Event::Ask(_)
+            | Event::Notification(_)
+            | Event::Paused
+            | Event::Anchored(_) => {}
         }
     };
     let settled = result.member("protocolVersion").and_then(text);

@@ -174,7 +174,8 @@ async fn deliver(reply: impl Future<Output = Reply>, filter: Filter, postman: Po
             | Event::Log(_)
             | Event::Ask(_)
             | Event::Attached(_)
-            | Event::Paused => {}
+            | Event::Paused
+            | Event::Anchored(_) => {}
         }
     }
 }

@@ -89,7 +89,8 @@ impl Admission {
         self.rules.of(match principal {
             Principal::Named(name) => Some(name),
             Principal::Subject { subject, .. } => Some(subject),
-            Principal::Local | Principal::Anonymous | Principal::Credential(_) => None,
+            // Of an owner that only a record names no name is known.
+            Principal::Local | Principal::Anonymous | Principal::Credential(_) | Principal::Recorded { .. } => None,
         })
     }
 }

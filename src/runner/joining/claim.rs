@@ -11,7 +11,7 @@ use crate::runner::promote::Seed;
 use crate::runner::run::Run;
 use crate::runner::seat::{Held, Recorded, Seat, Standing};
 use crate::runner::settler::Settler;
-use crate::store::{Claimed, CommitError, Committed};
+use crate::store::{Claimed, CommitError, Committed, Luggage};
 use crate::task::{State, Task};
 
 /// Why a call was not made a task.
@@ -54,12 +54,14 @@ impl Run {
         };
         let repeat = reservation.as_ref().map(|reservation| *reservation.repeat());
         let task = self.record(seed.state, seed.asked, shared.store.clock().now(), repeat);
-        let id = task.id;
+        let (id, waits) = (task.id, matches!(task.state, State::Queued));
+        let dispatch = self.parcel.luggage(waits, self.may_run_again());
+        let luggage = Luggage { dispatch, anchored: seed.anchored };
         // Before the record can be seen, so that an answer finds its question.
         let live = shared.live.add(id, seed.phase, seed.board);
         let claimed = match repeat {
-            None => shared.store.create(task).await.map(Claimed::Made),
-            Some(repeat) => shared.store.claim(task, repeat.key, repeat.claim).await,
+            None => shared.store.create_with(task, luggage).await.map(Claimed::Made),
+            Some(repeat) => shared.store.claim_with(task, repeat.key, repeat.claim, luggage).await,
         };
         match claimed {
             Ok(Claimed::Made(task)) => {

@@ -19,7 +19,6 @@ pub(super) use repeat::Repeat;
 pub(super) use wait::Waiter;
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tower_service::Service;
@@ -27,7 +26,7 @@ use tower_service::Service;
 use self::places::{Entry, Stage};
 use super::run::Run;
 use super::seat::Held;
-use super::{Plan, Promotion, Shared, stopping};
+use super::{Promotion, stopping};
 use crate::protocol::{Call, Failure, Outcome, Reason, Reply, ReplySender, Retry};
 use crate::store::{Claimed, ReadError};
 use crate::task::TaskId;
@@ -41,12 +40,11 @@ enum Found {
 }
 
 /// Sees a call with a key through: runs it, or joins the call that has the key.
-pub(super) async fn enter<S>(shared: Arc<Shared>, plan: Plan, repeat: Repeat, inner: S, call: Call, sender: ReplySender)
+pub(super) async fn enter<S>(run: Run, repeat: Repeat, inner: S, call: Call, sender: ReplySender)
 where
-    S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
+    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
-    let run = Run::new(shared, plan, call.caller.principal.clone());
     let found = Box::pin(find(&run, &repeat, &call, sender)).await;
     if let Found::First(held) = found {
         Box::pin(run.drive_held(inner, call, held)).await;

@@ -264,7 +264,12 @@ async fn progress_of(later: &mut Option<Reply>) -> Option<Progress> {
     loop {
         match later.as_mut()?.next().await? {
             Event::Progress(progress) => return Some(progress),
-            Event::Log(_) | Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Paused => {}
+            Event::Log(_)
+            | Event::Ask(_)
+            | Event::Notification(_)
+            | Event::Attached(_)
+            | Event::Paused
+            | Event::Anchored(_) => {}
             Event::Done(_) => return None,
         }
     }

@@ -314,6 +314,7 @@ impl HttpConnect {
         loop {
             let data = match stream.next().await {
                 Item::Event(data) | Item::Unfinished(data) => data,
+                Item::Mark => continue,
                 Item::End(_) => return None,
             };
             let messages = answer::messages(&data, self.0.limits.depth).unwrap_or_default();
@@ -348,7 +349,7 @@ impl Connect for HttpConnect {
     fn distinction(&self, caller: &Caller) -> Distinction {
         match &caller.principal {
             // A named caller stays the same one when its token is renewed.
-            Principal::Named(_) | Principal::Subject { .. } => Distinction::default(),
+            Principal::Named(_) | Principal::Subject { .. } | Principal::Recorded { .. } => Distinction::default(),
             Principal::Local | Principal::Anonymous | Principal::Credential(_) => {
                 let forwarded = self.0.endpoint.forwarded(&caller.credentials);
                 if forwarded.is_empty() {

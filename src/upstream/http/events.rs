@@ -26,6 +26,8 @@ pub(super) struct EventStream {
 pub(super) enum Item {
     /// The data of a whole event.
     Event(Bytes),
+    /// An event without data, which carries an id or a `retry` only.
+    Mark,
     /// The data of an event whose end has not come for a while, or will not come. Whoever knows what it
     /// waits for may take it.
     Unfinished(Bytes),
@@ -72,11 +74,11 @@ impl EventStream {
         self.parser.set_limit(limit);
     }
 
-    /// What comes next. Events without data are passed over: they carry an id or a `retry` only. Cancel safe.
+    /// What comes next. Cancel safe.
     pub(super) async fn next(&mut self) -> Item {
         loop {
             match self.parser.next_event() {
-                Ok(Some(event)) if event.data.is_empty() => continue,
+                Ok(Some(event)) if event.data.is_empty() => return Item::Mark,
                 Ok(Some(event)) => {
                     self.name = event.name;
                     return Item::Event(event.data);

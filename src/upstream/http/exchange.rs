@@ -15,6 +15,7 @@ use super::endpoint::{self, JSON_FIRST};
 use super::events::{End, EventStream, Item};
 use super::failures;
 use super::ids::{self, Named};
+use super::resume::Anchors;
 use super::session::HttpSession;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Call, Event, Failure, Json, Message, Method, Notification, Outcome, Progress, Reply, Rope};
@@ -36,6 +37,8 @@ pub(super) struct Exchange<'a> {
     /// Progress that comes on the session's listen stream.
     elsewhere: Option<Reply>,
     resume: Resume,
+    /// To tell where the run is.
+    anchors: Option<Anchors>,
 }
 
 /// By which rules the server is spoken to.
@@ -111,7 +114,28 @@ impl<'a> Exchange<'a> {
         elsewhere: Option<Reply>,
     ) -> Self {
         let (state, ready, resume) = (State::New(message), VecDeque::new(), Resume::default());
-        Self { link, server, call, id, forwarded, state, ready, elsewhere, resume }
+        Self { link, server, call, id, forwarded, state, ready, elsewhere, resume, anchors: None }
+    }
+
+    /// The same, which tells where the run is.
+    pub(super) fn with_anchors(self) -> Self {
+        Self { anchors: Some(Anchors::default()), ..self }
+    }
+
+    /// An exchange on a session that another process began; it goes on behind the event `last_id`.
+    pub(super) fn resumed(
+        session: HttpSession,
+        server: &'a str,
+        call: &'a Call,
+        id: u64,
+        forwarded: &'a HeaderMap,
+        elsewhere: Reply,
+        last_id: String,
+    ) -> Self {
+        let link = Link::Session(session);
+        let new = Self::new(link, server, call, (id, Rope::default()), forwarded, Some(elsewhere)).with_anchors();
+        let state = State::Broken("Raincheck was restarted during the run".to_owned());
+        Self { state, resume: Resume { last_id: Some(last_id), ..Resume::default() }, ..new }
     }
 
     /// What comes next. Nothing comes after an end. Not cancel safe.
@@ -222,6 +246,7 @@ impl<'a> Exchange<'a> {
                 self.resume.failures = 0;
                 self.event(data, origin).await;
             }
+            Item::Mark => {}
             Item::Unfinished(data) => self.unfinished(data, origin).await,
             Item::End(End::TooLarge(limit)) => self.end(Step::Done(Outcome::Failed(outcome::too_large(limit)))),
             Item::End(End::Closed) => {
@@ -238,6 +263,18 @@ impl<'a> Exchange<'a> {
         }
         if !self.has_ended() {
             self.state = State::Reading(stream, origin);
+            self.anchor();
+        }
+    }
+
+    /// Tells where the run is, now and then. Never behind a question that is open: the server is to ask it again.
+    fn anchor(&mut self) {
+        let (Some(anchors), Link::Session(session)) = (&mut self.anchors, &self.link) else { return };
+        let Some(event) = self.resume.last_id.as_deref() else { return };
+        if anchors.is_due(event) && !session.floor().is_asking(self.id) {
+            let anchor = session.place(self.id, event).and_then(|place| place.anchor());
+            anchors.told(event);
+            self.ready.extend(anchor.map(|anchor| Step::Event(Event::Anchored(anchor))));
         }
     }
 
@@ -427,6 +464,7 @@ fn changes_nothing(method: &Method) -> bool {
         | Method::Listen
         | Method::Attach
         | Method::Notify(_)
+        | Method::Resume(_)
         | Method::Other(_) => false,
     }
 }

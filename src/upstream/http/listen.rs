@@ -90,7 +90,7 @@ async fn stream(session: &HttpSession, response: Response<Incoming>, last_id: &m
         }
         match item {
             Item::Event(data) => event(session, &data).await,
-            Item::Unfinished(_) => {}
+            Item::Mark | Item::Unfinished(_) => {}
             Item::End(_) => {
                 session.doubt();
                 return Next::Again(events.retry());

@@ -13,9 +13,11 @@ mod listen;
 mod own;
 mod param_headers;
 mod resource;
+mod resume;
 mod run;
 mod session;
 mod sse;
+mod wish;
 
 use std::sync::Arc;
 

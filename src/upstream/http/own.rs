@@ -57,7 +57,11 @@ impl HttpSession {
             Answer::Refused(refusal) => refusal.answers(id).cloned().map(Outcome::Error),
             Answer::Nothing(_) => None,
             Answer::Events(mut stream) => loop {
-                let (Item::Event(data) | Item::Unfinished(data)) = stream.next().await else { return None };
+                let data = match stream.next().await {
+                    Item::Event(data) | Item::Unfinished(data) => data,
+                    Item::Mark => continue,
+                    Item::End(_) => return None,
+                };
                 let messages = answer::messages(&data, self.limits().depth).unwrap_or_default();
                 if let Some(outcome) = messages.into_iter().find_map(|message| answer_in(message, id)) {
                     return Some(outcome);

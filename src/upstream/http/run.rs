@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::header::HeaderMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -16,12 +16,14 @@ use super::exchange::{Exchange, Link, Step};
 use super::leg::HttpLeg;
 use super::own::Health;
 use super::param_headers;
+use super::resume::OldSessions;
 use super::session::{HttpSession, InFlight, Trust};
 use super::sse::SseUpstream;
+use super::wish::{Change, Wish};
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
 use crate::protocol::{
-    Call, Caller, ClientSession, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender, RpcError,
+    Call, Caller, ClientSession, Event, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender, RpcError,
 };
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
@@ -32,24 +34,26 @@ use crate::upstream::{Setup, log_level, outcome};
 
 /// Runs calls. Clones share sessions.
 #[derive(Clone, Debug)]
-pub(super) struct Runner(Arc<Inner>);
+pub(super) struct Runner(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
-    server: String,
-    endpoint: Arc<Endpoint>,
+pub(super) struct Inner {
+    pub(super) server: String,
+    pub(super) endpoint: Arc<Endpoint>,
     forward_cancel: ForwardCancel,
     cancel_grace: Duration,
-    connect: HttpConnect,
-    sessions: Sessions<HttpConnect>,
-    setup: Setup,
+    pub(super) connect: HttpConnect,
+    pub(super) sessions: Sessions<HttpConnect>,
+    /// Those of another process.
+    pub(super) old_sessions: OldSessions,
+    pub(super) setup: Setup,
     /// For a server that turns out to speak nothing newer.
     sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.
     stopping: Arc<Semaphore>,
-    closing: CancellationToken,
+    pub(super) closing: CancellationToken,
 }
 
 /// Calls that may be waited for after they were cancelled; a loop of cancels piles them up.
@@ -57,7 +61,7 @@ const STOPPING: usize = 256;
 
 /// How an exchange ended.
 #[derive(Debug)]
-enum Ended {
+pub(super) enum Ended {
     /// With this outcome.
     Done(Outcome),
     /// The request may be sent again; otherwise this is its outcome.
@@ -66,21 +70,8 @@ enum Ended {
     SessionGone(Outcome),
 }
 
-/// What the one who waits for a call wants.
-#[derive(Debug)]
-enum Wish {
-    /// The outcome.
-    Outcome,
-    /// That the server stops. The answer is waited for until then; `None` for as long as somebody listens.
-    Stop {
-        /// The end of waiting.
-        until: Option<Instant>,
-        _place: Option<OwnedSemaphorePermit>,
-    },
-}
-
 /// How a server is asked to stop.
-enum Leave<'a> {
+pub(super) enum Leave<'a> {
     /// By a notification on the session (2025-11-25, cancellation).
     Tell {
         /// The call.
@@ -90,15 +81,6 @@ enum Leave<'a> {
     },
     /// By closing the response (2026-07-28, Streamable HTTP, cancellation).
     Close,
-}
-
-/// What happens while a call runs.
-#[derive(Debug)]
-enum Change {
-    /// It is to be stopped.
-    Cancelled,
-    /// An answer is not waited for any more.
-    GivenUp,
 }
 
 impl Runner {
@@ -112,6 +94,7 @@ impl Runner {
             cancel_grace: config.cancel_grace,
             sessions: Sessions::new(Arc::clone(config), connect.clone(), setup.jobs.clone()),
             sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
+            old_sessions: OldSessions::default(),
             endpoint,
             connect,
             setup: setup.clone(),
@@ -142,6 +125,10 @@ impl Runner {
     ///
     /// All but the plain way of a plain call is boxed: what this future takes is set aside and moved for each call.
     pub(super) async fn run(self, call: Call, sender: ReplySender) {
+        if let Method::Resume(anchor) = &call.method {
+            let anchor = anchor.clone();
+            return Box::pin(self.resume(call, &anchor, sender)).await;
+        }
         if self.0.connect.is_sse() {
             return Box::pin(self.0.sse.run(call, sender)).await;
         }
@@ -219,7 +206,11 @@ impl Runner {
                 Ok(session) => {
                     log_level::ask(&*session, call).await;
                     return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
-                        None => self.legacy(&session, call, &forwarded, sender, None).await,
+                        None => {
+                            // Nobody could listen on with a caller's credentials, which are kept in memory only.
+                            let anchors = call.method == Method::CallTool && forwarded.is_empty();
+                            self.legacy(&session, call, &forwarded, sender, None, anchors).await
+                        }
                         Some(needs) => {
                             let leg = HttpLeg { runner: self.clone(), session: Some(HttpSession::clone(&session)) };
                             let driven = drive::legacy(&leg, needs, self.manners(), call.clone(), sender);
@@ -279,7 +270,7 @@ impl Runner {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         let closing = self.0.closing.clone();
         let once = async |sender: &mut ReplySender| match &session {
-            Some(session) => self.legacy(session, &call, &forwarded, sender, later.as_ref()).await,
+            Some(session) => self.legacy(session, &call, &forwarded, sender, later.as_ref(), false).await,
             None => self.modern(&call, &forwarded, sender).await,
         };
         let ended = async {
@@ -320,6 +311,7 @@ impl Runner {
         forwarded: &HeaderMap,
         sender: &mut ReplySender,
         later: Option<&EventSender>,
+        anchors: bool,
     ) -> Ended {
         let (in_flight, elsewhere) = session.begin(forwarded, call, sender.events());
         if let Some(later) = later {
@@ -328,6 +320,7 @@ impl Runner {
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));
+        let exchange = if anchors { exchange.with_anchors() } else { exchange };
         self.drive(exchange, Leave::Tell { in_flight, forwarded }, sender).await
     }
 
@@ -370,7 +363,12 @@ impl Runner {
     }
 
     /// Takes the steps of an exchange until it ends, and stops it when that is wanted.
-    async fn drive(&self, mut exchange: Exchange<'_>, mut leave: Leave<'_>, sender: &mut ReplySender) -> Ended {
+    pub(super) async fn drive(
+        &self,
+        mut exchange: Exchange<'_>,
+        mut leave: Leave<'_>,
+        sender: &mut ReplySender,
+    ) -> Ended {
         let mut wish = Wish::Outcome;
         let fate = leave.fate();
         loop {
@@ -383,6 +381,9 @@ impl Runner {
                     error = refused(fate.as_ref()) => return self.refuse(&leave, error),
                     step = &mut next => break step,
                 };
+                if sender.is_left_running() {
+                    return unanswered("another process goes on with the call");
+                }
                 wish = match change {
                     Change::Cancelled => match self.stop(&mut leave, sender.is_abandoned()) {
                         Some(wish) => wish,
@@ -392,8 +393,16 @@ impl Runner {
                 };
             };
             match step {
-                Step::Event(event) => sender.event(event),
-                Step::Done(outcome) => return Ended::Done(outcome),
+                Step::Event(event) => {
+                    if let (Event::Anchored(_), Leave::Tell { in_flight, .. }) = (&event, &mut leave) {
+                        in_flight.anchored();
+                    }
+                    sender.event(event);
+                }
+                Step::Done(outcome) => {
+                    leave.ended();
+                    return Ended::Done(outcome);
+                }
                 Step::Again(outcome) => return Ended::Again(outcome),
                 Step::SessionGone(outcome) => return Ended::SessionGone(outcome),
             }
@@ -450,7 +459,7 @@ impl Runner {
 
 impl Ended {
     /// The outcome, if the request is not sent again.
-    fn outcome(self) -> Outcome {
+    pub(super) fn outcome(self) -> Outcome {
         match self {
             Self::Done(outcome) | Self::Again(outcome) | Self::SessionGone(outcome) => outcome,
         }
@@ -458,6 +467,13 @@ impl Ended {
 }
 
 impl Leave<'_> {
+    /// The call has its outcome.
+    fn ended(&mut self) {
+        if let Self::Tell { in_flight, .. } = self {
+            in_flight.ended();
+        }
+    }
+
     /// Whether the call must end since its client cannot be asked; never where the server does not ask.
     fn fate(&self) -> Option<Fate> {
         match self {
@@ -476,23 +492,4 @@ async fn refused(fate: Option<&Fate>) -> RpcError {
 
 fn unanswered(how: &str) -> Ended {
     Ended::Done(Outcome::Failed(Failure::outcome_unknown(how)))
-}
-
-impl Wish {
-    async fn changes(&self, sender: &mut ReplySender) -> Change {
-        match self {
-            Self::Outcome => {
-                sender.cancelled().await;
-                Change::Cancelled
-            }
-            Self::Stop { until: Some(until), .. } => {
-                tokio::time::sleep_until(*until).await;
-                Change::GivenUp
-            }
-            Self::Stop { until: None, .. } => {
-                sender.abandoned().await;
-                Change::GivenUp
-            }
-        }
-    }
 }

@@ -15,6 +15,7 @@ use super::answer::{ReadLimits, Refusal};
 use super::client::{RopeBody, SendError};
 use super::endpoint::Endpoint;
 use super::ids;
+use super::resume::Place;
 use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::protocol::{Call, Event, EventSender, Json, Progress, Reply, ReplySender, Rope};
@@ -75,6 +76,10 @@ struct Life {
     calls: usize,
     /// Of them: cancelled, and not answered.
     cancelled: usize,
+    /// Of them: such that another process could find again.
+    anchored: usize,
+    /// One of those was let go of, for another process.
+    left: bool,
     /// Another session has taken its place.
     replaced: bool,
 }
@@ -100,6 +105,8 @@ pub(super) struct InFlight {
     pub(super) id: u64,
     seat: Seat,
     cancelled: bool,
+    /// Another process could find it again.
+    anchored: bool,
 }
 
 /// Answers to requests of the server that may be on their way at a time.
@@ -119,7 +126,14 @@ impl HttpSession {
             // Never 0, which confused servers send for anything; 1 was the handshake.
             next_id: AtomicU64::new(2),
             progress: SharedMap::default(),
-            life: Mutex::new(Life { trust: Trust::New, calls: 0, cancelled: 0, replaced: false }),
+            life: Mutex::new(Life {
+                trust: Trust::New,
+                calls: 0,
+                cancelled: 0,
+                anchored: 0,
+                left: false,
+                replaced: false,
+            }),
             over: CancellationToken::new(),
             ended: CancellationToken::new(),
             answers: Arc::new(Semaphore::new(ANSWERS)),
@@ -134,6 +148,11 @@ impl HttpSession {
     /// How much is read of what the server sends.
     pub(super) fn limits(&self) -> ReadLimits {
         self.0.parts.limits
+    }
+
+    /// The place of the request `request` behind an event.
+    pub(super) fn place(&self, request: u64, event: &str) -> Option<Place> {
+        Place::new(self.0.parts.id.as_ref(), &self.0.parts.version, request, event)
     }
 
     /// Whether the server gave the session an id; without one it cannot forget it.
@@ -187,18 +206,28 @@ impl HttpSession {
     /// Begins a call with these headers. Progress that comes on the listen stream comes out of the reply; what the
     /// server asks in its course goes to `events`.
     pub(super) fn begin(&self, forwarded: &HeaderMap, call: &Call, events: EventSender) -> (InFlight, Reply) {
+        self.begin_as(self.next_id(), forwarded, call, events)
+    }
+
+    /// The same under an id that the call has already.
+    pub(super) fn begin_as(
+        &self,
+        id: u64,
+        forwarded: &HeaderMap,
+        call: &Call,
+        events: EventSender,
+    ) -> (InFlight, Reply) {
         if let OwnHeaders::Newest(newest) = &self.0.parts.forwarded {
             let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
             if *newest != *forwarded {
                 newest.clone_from(forwarded);
             }
         }
-        let id = self.next_id();
         let (progress, progress_out) = Reply::channel();
         self.0.progress.insert(id, progress);
         self.life().calls += 1;
         let seat = self.0.parts.floor.enter(id, call, events);
-        (InFlight { session: self.clone(), id, seat, cancelled: false }, progress_out)
+        (InFlight { session: self.clone(), id, seat, cancelled: false, anchored: false }, progress_out)
     }
 
     /// Sends one request of a call.
@@ -333,11 +362,16 @@ impl sessions::Session for HttpSession {
         self.0.over.cancelled().await;
     }
 
-    /// Ends it with a DELETE, which the server may refuse (2025-11-25, session management).
+    /// Ends it with a DELETE, which the server may refuse (2025-11-25, session management). Not if another process may find
+    /// a run on it again.
     async fn close(&self) {
         self.0.over.cancel();
         self.0.ended.cancel();
-        if self.trust() == Trust::Gone || !self.has_id() {
+        let is_needed = {
+            let life = self.life();
+            life.left || life.anchored > 0
+        };
+        if self.trust() == Trust::Gone || !self.has_id() || is_needed {
             return;
         }
         let (endpoint, forwarded) = (&self.0.parts.endpoint, self.forwarded());
@@ -369,8 +403,23 @@ impl InFlight {
     /// The call was cancelled. The session takes no other until it is answered.
     pub(super) fn cancelled(&mut self) {
         self.seat.cancelled();
+        self.ended();
         if !std::mem::replace(&mut self.cancelled, true) {
             self.session.life().cancelled += 1;
+        }
+    }
+
+    /// Another process could find it again.
+    pub(super) fn anchored(&mut self) {
+        if !std::mem::replace(&mut self.anchored, true) {
+            self.session.life().anchored += 1;
+        }
+    }
+
+    /// Nobody needs to find it again: it has its outcome, or is to stop.
+    pub(super) fn ended(&mut self) {
+        if std::mem::replace(&mut self.anchored, false) {
+            self.session.life().anchored -= 1;
         }
     }
 }
@@ -381,6 +430,8 @@ impl Drop for InFlight {
         let mut life = self.session.life();
         life.calls -= 1;
         life.cancelled -= usize::from(self.cancelled);
+        life.anchored -= usize::from(self.anchored);
+        life.left |= self.anchored;
         let over = life.replaced && life.calls == 0;
         drop(life);
         if over {

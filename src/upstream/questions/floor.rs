@@ -156,12 +156,19 @@ impl Floor {
         let fate = Fate::default();
         let way = match (&call.caller.session, &call.method) {
             (ClientSession::Legacy(_), _)
-            | (ClientSession::Stateless, Method::CallTool | Method::GetPrompt | Method::ReadResource) => Way::Open,
+            | (
+                ClientSession::Stateless,
+                Method::CallTool | Method::Resume(_) | Method::GetPrompt | Method::ReadResource,
+            ) => Way::Open,
             // What a task of 2025-11-25 asks comes while its result is waited for.
             (ClientSession::Stateless, Method::Other(name)) if name == "tasks/result" => Way::Open,
             (ClientSession::Stateless, _) => Way::None,
         };
-        let tool = call.params.name().filter(|_| call.method == Method::CallTool).map(str::to_owned);
+        let tool = call
+            .params
+            .name()
+            .filter(|_| matches!(call.method, Method::CallTool | Method::Resume(_)))
+            .map(str::to_owned);
         let abilities = call.caller.abilities.clone();
         let running = Running { addressee: Addressee { events, abilities, fate: fate.clone() }, tool, way };
         let mut table = self.table();
@@ -284,6 +291,11 @@ impl Floor {
 
     pub(super) fn close(&self, number: u64) {
         self.table().open.remove(&number);
+    }
+
+    /// Whether a question of this call is open.
+    pub(in crate::upstream) fn is_asking(&self, id: u64) -> bool {
+        self.table().open.values().any(|open| open.target == Target::Call(id))
     }
 
     fn offers(&self, kind: QuestionKind) -> bool {

@@ -70,6 +70,10 @@ impl Opened {
                 answer = asking.answer() => Some(answer),
                 () = self.addressee.fate.over() => None,
             };
+            // Another process goes on with the call, and is asked again.
+            if self.addressee.events.is_left_running() && !matches!(answer, Some(Answer::Result(_))) {
+                return None;
+            }
             match answer {
                 Some(answer @ Answer::Result(_)) => return Some(answer),
                 // A caller that leaves drops what it was asked.

@@ -58,7 +58,7 @@ impl Inbound for Events {
             match self.stream.next().await {
                 Item::Event(data) => return Line::Whole(data),
                 Item::Unfinished(data) if self.is_answer(&data) => return Line::Whole(data),
-                Item::Unfinished(_) => {}
+                Item::Unfinished(_) | Item::Mark => {}
                 Item::End(end) => {
                     let how = match end {
                         End::Closed => "the server closed its event stream".to_owned(),
@@ -78,7 +78,7 @@ pub(super) async fn endpoint(stream: &mut EventStream, base: &Uri) -> Result<Uri
     loop {
         match stream.next().await {
             Item::Event(data) if stream.name() == Some("endpoint") => return resolve(&data, base),
-            Item::Event(_) | Item::Unfinished(_) => {}
+            Item::Event(_) | Item::Mark | Item::Unfinished(_) => {}
             Item::End(End::TooLarge(limit)) => return Err(NoEndpoint::TooLarge(limit)),
             Item::End(End::Closed | End::Broken(_)) => return Err(NoEndpoint::Ended),
         }

@@ -1,0 +1,68 @@
+//! Runs of an earlier process that may go on at their server.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tower_service::Service;
+
+use super::super::attend::Attendance;
+use super::super::run::Run;
+use super::super::running::Running;
+use super::super::seat::{Owned, Seat};
+use super::{Lost, call};
+use crate::protocol::rope::ObjectWriter;
+use crate::protocol::{Call, Failure, Method, Outcome, Reply};
+use crate::store::{Anchored, Closing, Committed};
+use crate::task::{State, Task};
+
+impl Run {
+    /// Listens on for the answer of a run. It takes the slots that are free and waits for none: it runs already.
+    pub(super) async fn find<S>(mut self, inner: S, owned: Owned, task: Committed<Task>, anchored: Anchored)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let id = task.id;
+        let permits = self.free_slots();
+        self.forget_questions(&task).await;
+        let mut params = ObjectWriter::new();
+        params.string("name", &task.tool);
+        self.plan.way.abilities = anchored.abilities.clone();
+        let listen = call(Method::Resume(anchored.anchor), params.finish_json(), anchored.abilities, &self);
+        let Some(listen) = listen else {
+            let failure = Failure::outcome_unknown("the run cannot be asked after");
+            return Seat::Task(owned).end(Outcome::Failed(failure)).await;
+        };
+        let ran = ran(&task, self.shared.store.clock().now());
+        let running = Running::send(inner.clone(), listen);
+        let attendance = Attendance::new(self, running, permits, None).asked_before(task.asked.clone()).found(ran);
+        let Some(mut lost) = attendance.attend(Seat::Task(owned)).await else { return };
+        // Before it begins again: then its call is not kept any longer.
+        let Some(call) = lost.run.kept_call(id).await else {
+            return lost.ready.seat.end(Outcome::Failed(Failure::outcome_unknown("the run was lost"))).await;
+        };
+        if let Some(Lost { run, ready }) = lost.begin_again().await {
+            run.send(inner, call, ready).await;
+        }
+    }
+
+    /// The server asks again what is still open, since where a run is never lies behind an open question: it gets
+    /// another key then.
+    async fn forget_questions(&self, task: &Task) {
+        for question in task.state.questions() {
+            let closed = self.shared.store.close_question(&task.id, &question.key, Closing::Withdrawn).await;
+            if let Err(error) = closed {
+                tracing::debug!(task = ?task.id, %error, "a question could not be withdrawn");
+            }
+        }
+    }
+}
+
+/// How long a task ran, without its waits for input.
+fn ran(task: &Task, now: crate::clock::Timestamp) -> Duration {
+    match &task.state {
+        State::Running { started } => now.since(*started),
+        State::InputRequired { started, since, .. } => since.since(*started),
+        State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => Duration::ZERO,
+    }
+}

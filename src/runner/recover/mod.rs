@@ -1,0 +1,173 @@
+//! Going on with what an earlier process left: tasks that wait are run, runs are found again at their server, or begun again
+//! where the policy says so, and the rest is recorded as lost. Nothing is sent that may have been sent before, but for
+//! the one second run of a policy.
+//!
+//! All of that goes on behind the start: clients can come while it does.
+
+mod again;
+mod anchoring;
+mod found;
+mod parcel;
+mod waiting;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use tower_service::Service;
+
+use super::live::Phase;
+use super::run::Run;
+use super::seat::{HandleDelivery, Owned};
+use super::settler::Settler;
+use super::{Plan, Runner};
+use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, Principal, TaskSupport};
+use crate::protocol::{Failure, Json, Reason, Reply, Retry};
+use crate::store::{Anchored, Committed, Ending, Store};
+use crate::task::{MOST_RERUNS, Owner, State, Task};
+
+pub(super) use again::{Lost, is_lost};
+pub(super) use anchoring::Anchoring;
+pub(super) use parcel::Parcel;
+
+/// What becomes of a task that an earlier process left.
+#[derive(Debug)]
+enum Fate {
+    /// Its call is sent, as soon as there is a slot.
+    Send,
+    /// Its run may go on at the server.
+    Find(Anchored),
+    /// Its run is lost, and is begun again.
+    Again,
+    /// It ends.
+    End(Failure),
+}
+
+/// Lost tasks that are settled at the same time: enough for one group commit, few enough for the store's queue.
+const AT_ONCE: usize = 64;
+
+impl Runner {
+    /// Goes on with tasks that an earlier process left open, on the server `inner`, each as its plan says. To be called
+    /// before clients can come. Returns at once.
+    pub fn recover<S>(&self, inner: &S, left: Vec<(Committed<Task>, Plan)>)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let mut lost = Vec::new();
+        for (task, plan) in left {
+            let fate = self.fate(&task, &plan);
+            tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
+            let run = Run {
+                shared: Arc::clone(&self.0),
+                principal: principal(&self.0.store, &task.owner),
+                plan,
+                parcel: Parcel::Stored,
+                reruns: task.reruns,
+            };
+            let inner = inner.clone();
+            match fate {
+                Fate::Send => {
+                    let owned = self.take_up(&task);
+                    self.0.jobs.spawn("run a task that was left", run.send_left(inner, owned, task));
+                }
+                Fate::Again => {
+                    let owned = self.take_up(&task);
+                    self.0.jobs.spawn("run a lost task again", run.send_again(inner, owned, task.asked.clone()));
+                }
+                Fate::Find(anchored) => {
+                    let owned = self.take_up(&task);
+                    self.0.jobs.spawn("find a run again", run.find(inner, owned, task, anchored));
+                }
+                Fate::End(failure) => lost.push((task, failure)),
+            }
+        }
+        self.end_lost(lost);
+    }
+
+    /// Ends tasks of an earlier process whose server is not in the configuration any more. Returns at once.
+    pub fn abandon(&self, left: Vec<Committed<Task>>) {
+        let why = "its server is not in the configuration any more";
+        let ended = |task: Committed<Task>| {
+            let failure = match task.state {
+                State::Queued if task.reruns == 0 => not_started(why),
+                _ => Failure::outcome_unknown(&format!("Raincheck was restarted during the run, and {why}")),
+            };
+            (task, failure)
+        };
+        self.end_lost(left.into_iter().map(ended).collect());
+    }
+
+    fn fate(&self, task: &Task, plan: &Plan) -> Fate {
+        let store = &self.0.store;
+        let has_call = store.has_dispatch(&task.id);
+        match &task.state {
+            State::Queued if has_call => Fate::Send,
+            State::Queued if task.reruns == 0 => {
+                Fate::End(not_started("what was needed to send it, such as its caller's credentials, is not kept"))
+            }
+            State::Running { .. } | State::InputRequired { .. } => match store.anchored(&task.id) {
+                Ok(Some(anchored)) => Fate::Find(anchored),
+                Ok(None) | Err(_) if has_call && may_run_again(task, plan) => Fate::Again,
+                Ok(None) | Err(_) => Fate::End(Failure::outcome_unknown("Raincheck was restarted during the run")),
+            },
+            State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => {
+                Fate::End(Failure::outcome_unknown("Raincheck was restarted before the run was begun again"))
+            }
+        }
+    }
+
+    /// From here on the task is live: it can be cancelled.
+    fn take_up(&self, task: &Task) -> Owned {
+        let shared = &self.0;
+        let live = shared.live.add(task.id, Phase::Running { progress: None }, Arc::default());
+        let settler = Settler::new(task.id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
+        Owned { settler, live, delivery: HandleDelivery::Out }
+    }
+
+    fn end_lost(&self, lost: Vec<(Committed<Task>, Failure)>) {
+        if lost.is_empty() {
+            return;
+        }
+        tracing::warn!(tasks = lost.len(), "tasks were lost with the last process; they are settled");
+        let store = self.0.store.clone();
+        let end = move |(task, failure): (Committed<Task>, Failure)| {
+            let store = store.clone();
+            async move {
+                if let Err(error) = store.settle(&task.id, Ending::Failed(failure)).await {
+                    tracing::error!(task = ?task.id, %error, "a lost task could not be settled");
+                }
+            }
+        };
+        self.0.jobs.spawn("settle lost tasks", stream::iter(lost).for_each_concurrent(AT_ONCE, end));
+    }
+}
+
+fn may_run_again(task: &Task, plan: &Plan) -> bool {
+    plan.policy.on_lost == crate::config::OnLost::Rerun && task.reruns < MOST_RERUNS
+}
+
+fn not_started(why: &str) -> Failure {
+    let text =
+        format!("Raincheck was restarted before the call was sent, and {why}; nothing was run, call the tool again");
+    Failure::new(Reason::NotStarted, text, Retry::Yes)
+}
+
+/// Who calls, as far as the record tells. The digest of a user without a name is that of nobody else.
+fn principal(store: &Store, owner: &Owner) -> Principal {
+    let nameless = [Principal::Local, Principal::Anonymous];
+    nameless.into_iter().find(|nameless| store.owner(nameless) == *owner).unwrap_or_else(|| owner.principal())
+}
+
+/// A call on behalf of a task that was left.
+fn call(method: Method, params: Json, abilities: Abilities, run: &Run) -> Option<Call> {
+    let params = Params::read(&method, Some(params)).ok()?;
+    let principal = run.principal.clone();
+    let caller = Caller {
+        abilities,
+        tasks: TaskSupport::Declared,
+        session: ClientSession::Stateless,
+        ..Caller::of_modern(&params, principal, Credentials::default())
+    };
+    Some(Call { method, params, caller, arrived: tokio::time::Instant::now() })
+}

@@ -1,0 +1,111 @@
+//! Tasks of an earlier process whose call is to be sent.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tower_service::Service;
+
+use super::super::admission::{Admitted, Entry, Fare};
+use super::super::run::{Ready, Run};
+use super::super::seat::{Owned, Seat};
+use super::{call, not_started};
+use crate::protocol::{Call, Method, Reply, Retry};
+use crate::store::Committed;
+use crate::task::{Asked, Task, TaskId};
+
+/// The waits before a task that a limit refuses is let in again.
+const LEAST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+impl Run {
+    /// Sends the call of a task that waited, as soon as there is a slot.
+    pub(super) async fn send_left<S>(self, inner: S, owned: Owned, task: Committed<Task>)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        // What it waited before counts.
+        let waited = self.shared.store.clock().now().since(task.created);
+        let now = Instant::now();
+        self.run_left(inner, owned, task.asked.clone(), now.checked_sub(waited).unwrap_or(now)).await;
+    }
+
+    /// Sends the call of a lost run again. That this is the second time is durable before it is sent.
+    pub(super) async fn send_again<S>(mut self, inner: S, owned: Owned, asked: Asked)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let tool = self.plan.what.name();
+        tracing::warn!(tool, "a run was lost and is begun again, as the policy says (on_lost)");
+        if let Some(Seat::Task(owned)) = self.record_rerun(owned).await {
+            self.reruns += 1;
+            self.run_left(inner, owned, asked, Instant::now()).await;
+        }
+    }
+
+    /// Runs a task that is Queued, and came at `arrived`.
+    async fn run_left<S>(mut self, inner: S, owned: Owned, asked: Asked, arrived: Instant)
+    where
+        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let id = owned.settler.id();
+        let until = arrived + self.plan.policy.queue_timeout;
+        let Some((seat, entry, mut fare)) = self.let_in(Seat::Task(owned), until).await else { return };
+        let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
+        // Only now: a line of large calls is not to fill the memory.
+        let Some(call) = self.kept_call(id).await else {
+            let failure = not_started("its parameters cannot be read");
+            return seat.end(self.not_sent(failure)).await;
+        };
+        let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
+        self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked }).await;
+    }
+
+    /// Lets a task in that was let in before: what refuses it now is waited for.
+    async fn let_in(&self, mut seat: Seat, until: Instant) -> Option<(Seat, Entry, Option<Box<Fare>>)> {
+        loop {
+            let failure = match self.shared.admission.admit(&self.principal, &self.plan) {
+                Ok(Admitted { entry, fare }) => return Some((seat, entry, fare)),
+                Err(failure) => failure,
+            };
+            let again = match failure.retry {
+                Retry::After(wait) => Instant::now() + wait.clamp(LEAST_WAIT, LONGEST_WAIT),
+                Retry::Yes => Instant::now() + LEAST_WAIT,
+                // It is never let in.
+                Retry::No | Retry::Unknown => until,
+            };
+            if again >= until {
+                seat.end(self.not_sent(failure)).await;
+                return None;
+            }
+            tokio::select! {
+                biased;
+                () = self.shared.draining.cancelled() => {
+                    self.leave_waiting(seat).await;
+                    return None;
+                }
+                _ = seat.wish(&self.shared.jobs) => {
+                    seat.stopped().await;
+                    return None;
+                }
+                () = sleep_until(again) => {}
+            }
+        }
+    }
+
+    /// The call of a task, as it is in the store. Its client can be asked what it could be asked then.
+    pub(super) async fn kept_call(&mut self, id: TaskId) -> Option<Call> {
+        let dispatch = match self.shared.store.dispatch(&id).await {
+            Ok(dispatch) => dispatch?,
+            Err(error) => {
+                tracing::error!(task = ?id, %error, "the call of a task cannot be read");
+                return None;
+            }
+        };
+        self.plan.way.abilities = dispatch.abilities.clone();
+        call(Method::CallTool, dispatch.params, dispatch.abilities, self)
+    }
+}

@@ -1,0 +1,147 @@
+//! Runs that were lost, and may be begun again where the policy says so.
+
+use std::time::Duration;
+
+use raincheck::config::{Mode, ToolPolicy};
+use raincheck::protocol::{Ask, Event, Failure, Json, Outcome, Question, QuestionKind};
+use serde_json::json;
+
+use crate::support::layer::{PATIENCE, Proxy};
+use crate::{ARGUMENTS, begin, call_with, cancel, done, more_sent, reason, rerun, tasks};
+
+#[tokio::test]
+async fn a_run_that_is_lost_by_a_crash_is_begun_again_once_and_no_more() {
+    let mut proxy = Proxy::new(rerun());
+    let id = begin(&proxy, ARGUMENTS).await;
+    let (_call, _sender) = proxy.next_sent().await;
+    let mut proxy = proxy.crashes(rerun()).await;
+    let (call, _sender) = proxy.next_sent().await;
+    assert_eq!(call.params.raw(), call_with(ARGUMENTS).params.raw());
+    let mut proxy = proxy.crashes(rerun()).await;
+    assert_eq!(reason(&proxy.ended(&id).await), "outcome_unknown");
+    assert_eq!(more_sent(&mut proxy), 0);
+}
+
+#[tokio::test]
+async fn a_second_run_that_was_not_sent_before_the_next_crash_is_sent_then() {
+    let mut proxy = Proxy::new(rerun());
+    let id = begin(&proxy, ARGUMENTS).await;
+    let (_call, _sender) = proxy.next_sent().await;
+    // As far as the record of a process goes that is killed before it has sent anything.
+    proxy.store.rerun(&id.parse().unwrap()).await.unwrap();
+    let mut proxy = proxy.crashes(rerun()).await;
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(done("second"));
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn without_the_policy_a_lost_run_is_never_begun_again() {
+    let mut proxy = Proxy::new(tasks());
+    let crashed = begin(&proxy, "{}").await;
+    let (_call, _sender) = proxy.next_sent().await;
+    let proxy = proxy.crashes(rerun()).await;
+    assert_eq!(reason(&proxy.ended(&crashed).await), "outcome_unknown", "its call was not kept");
+    let mut proxy = proxy.crashes(tasks()).await;
+    let lost = begin(&proxy, "{}").await;
+    let (_, sender) = proxy.next_sent().await;
+    drop(sender);
+    assert_eq!(reason(&proxy.ended(&lost).await), "outcome_unknown");
+    assert_eq!(more_sent(&mut proxy), 0);
+}
+
+#[tokio::test]
+async fn a_run_whose_connection_is_lost_is_begun_again_once() {
+    let mut proxy = Proxy::new(rerun());
+    let fine = begin(&proxy, ARGUMENTS).await;
+    let (_, sender) = proxy.next_sent().await;
+    drop(sender);
+    let (call, sender) = proxy.next_sent().await;
+    assert_eq!(call.params.raw(), call_with(ARGUMENTS).params.raw());
+    sender.done(done("second"));
+    assert_eq!(proxy.ended(&fine).await["result"]["content"][0]["text"], "second");
+    let lost = begin(&proxy, ARGUMENTS).await;
+    for _ in 0..2 {
+        let (_, sender) = proxy.next_sent().await;
+        sender.done(Outcome::Failed(Failure::outcome_unknown("the server died")));
+    }
+    assert_eq!(reason(&proxy.ended(&lost).await), "outcome_unknown");
+    assert_eq!(more_sent(&mut proxy), 0);
+}
+
+#[tokio::test]
+async fn a_held_call_whose_run_is_lost_is_begun_again_and_its_task_remembers_that() {
+    let policy = ToolPolicy { mode: Mode::Auto, after: Duration::from_millis(300), ..rerun() };
+    let mut proxy = Proxy::new(policy.clone());
+    let reply = proxy.send(call_with("{}")).await;
+    let (_, sender) = proxy.next_sent().await;
+    drop(sender);
+    let (_, sender) = proxy.next_sent().await;
+    let created = crate::support::calls::shown(reply.outcome().await);
+    let id = created["taskId"].as_str().unwrap().to_owned();
+    drop(sender);
+    assert_eq!(reason(&proxy.ended(&id).await), "outcome_unknown");
+    let quick = proxy.send(call_with("{}")).await;
+    let (_, sender) = proxy.next_sent().await;
+    drop(sender);
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(done("quick"));
+    assert_eq!(crate::support::calls::shown(quick.outcome().await)["content"][0]["text"], "quick");
+}
+
+#[tokio::test]
+async fn a_run_that_ended_in_another_way_is_not_begun_again() {
+    let mut proxy = Proxy::new(rerun());
+    let cancelled = begin(&proxy, "{}").await;
+    let (_, sender) = proxy.next_sent().await;
+    cancel(&proxy, &cancelled).await;
+    sender.cancelled().await;
+    drop(sender);
+    assert_eq!(proxy.ended(&cancelled).await["status"], "cancelled");
+    let failed = begin(&proxy, "{}").await;
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(Outcome::Error(raincheck::protocol::RpcError::new(-32603, "no")));
+    assert_eq!(proxy.ended(&failed).await["error"]["code"], -32603);
+    assert_eq!(more_sent(&mut proxy), 0);
+}
+
+#[tokio::test]
+async fn a_second_run_asks_under_new_keys() {
+    let mut proxy = Proxy::new(rerun());
+    let id = begin(&proxy, "{}").await;
+    let question = || Question { kind: QuestionKind::Elicitation, params: Json::empty_object(), key: None };
+    let mut askings = Vec::new();
+    for key in ["input-1", "input-2"] {
+        let (_, sender) = proxy.next_sent().await;
+        let (ask, asking) = Ask::new(question());
+        sender.event(Event::Ask(ask));
+        askings.push(asking);
+        let asked = async {
+            while proxy.get(&id).await["inputRequests"][key].is_null() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("it does not ask");
+        drop(sender);
+    }
+    let ended = async {
+        while proxy.get(&id).await["status"] == "input_required" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.expect("it still asks");
+    assert_eq!(reason(&proxy.ended(&id).await), "outcome_unknown");
+}
+
+#[tokio::test]
+async fn a_stop_leaves_a_run_that_may_be_begun_again_to_the_next_process() {
+    let mut proxy = Proxy::new(rerun());
+    let id = begin(&proxy, ARGUMENTS).await;
+    let (_, sender) = proxy.next_sent().await;
+    let mut proxy = proxy.stops(rerun()).await;
+    assert!(sender.is_abandoned() && !sender.is_left_running(), "it cannot be found again");
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(done("second"));
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
+    assert_eq!(json!(0), json!(more_sent(&mut proxy)));
+}
