@@ -150,6 +150,7 @@ async fn world() -> World {
 
 fn behind(server: &Server) -> ServerConfig {
     ServerConfig {
+        companion_tools: raincheck::config::CompanionNames::default(),
         name: "behind".to_owned(),
         transport: Transport::Http {
             url: server.url().parse().unwrap(),

@@ -6,6 +6,7 @@
 //! Relative paths count from the directory that the process runs in.
 
 mod admin;
+mod companions;
 mod environment;
 mod fault;
 mod greeting;
@@ -31,6 +32,7 @@ use toml::de::DeTable;
 
 use reader::{Reader, Section};
 
+pub use companions::CompanionNames;
 pub use environment::Environment;
 pub use fault::{ConfigFaults, Fault};
 pub use own_headers::is_own_header;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 use url::Url;
 
+use super::companions::CompanionNames;
 use super::owner_limits::OwnerRules;
 use super::policy::{ToolPolicy, ToolRule};
 
@@ -260,6 +261,8 @@ pub struct ServerConfig {
     pub era: UpstreamEra,
     /// Who is shown what it said on stderr when it does not start.
     pub stderr: StderrFor,
+    /// What the tools are called that are listed beside its own (`fallback = "handle"`).
+    pub companion_tools: CompanionNames,
 }
 
 /// Who is shown the last line that a server wrote to stderr before its start failed. It may hold secrets.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
+use super::companions;
 use super::own_headers::is_own_header;
 use super::reader::{Reader, Section};
 use super::run::{ForwardCancel, Offer, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
@@ -76,6 +77,7 @@ pub(super) fn read<'a>(
             session_idle: section.get(reader, "session_idle").unwrap_or(Duration::from_mins(10)),
             era: section.get(reader, "era").unwrap_or(UpstreamEra::Legacy),
             stderr: section.get(reader, "stderr").unwrap_or(exposure.stderr),
+            companion_tools: companions::read(reader, section),
         };
         // A server that is not complete is read to its end all the same, so that all its faults show at once.
         let complete = name.is_some() && transport.is_some();

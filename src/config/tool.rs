@@ -47,6 +47,10 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
         );
         section.fault(reader, key, message);
     }
+    if policy.mode == Mode::Auto && policy.fallback == Fallback::Handle && policy.hold >= policy.timeout {
+        let key = if section.has(reader, "hold") || !section.has(reader, "timeout") { "hold" } else { "timeout" };
+        section.fault(reader, key, "hold must be shorter than timeout, or no call would ever get a handle");
+    }
     policy
 }
 

@@ -43,6 +43,12 @@ impl Policies {
         &self.0.defaults
     }
 
+    /// All policies: the defaults, then the rules.
+    pub fn all(&self) -> impl Iterator<Item = &ToolPolicy> {
+        let rules = self.0.rules.iter().map(|(_, policy)| policy);
+        std::iter::once(&self.0.defaults).chain(rules).map(AsRef::as_ref)
+    }
+
     /// The policy of the tool `name`.
     pub fn of(&self, name: &str) -> &Arc<ToolPolicy> {
         self.rule(name).map_or(&self.0.defaults, |(_, policy)| policy)

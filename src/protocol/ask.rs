@@ -144,10 +144,15 @@ impl Ask {
 }
 
 impl Asking {
+    /// The answer; `None` if the question was dropped, so that nobody has decided anything. Cancel safe.
+    pub async fn given(&mut self) -> Option<Answer> {
+        (&mut self.answer).await.ok()
+    }
+
     /// The answer; an error if the question was dropped. Cancel safe.
     pub async fn answer(&mut self) -> Answer {
-        let refused = |_| Answer::Error(RpcError::new(code::INTERNAL, "nobody answered the question"));
-        (&mut self.answer).await.unwrap_or_else(refused)
+        let refused = || Answer::Error(RpcError::new(code::INTERNAL, "nobody answered the question"));
+        self.given().await.unwrap_or_else(refused)
     }
 }
 

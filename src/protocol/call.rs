@@ -81,6 +81,9 @@ pub enum ClientSession {
 pub enum TaskSupport {
     /// The request declares the extension under 2026-07-28.
     Declared,
+    /// The session is one of 2025-11-25 whose client was told that calls may be tasks of that revision: it takes such
+    /// a handle where a call has `params.task`, and no other.
+    Augmenting,
     /// It does not.
     Undeclared,
 }

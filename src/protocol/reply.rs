@@ -1,6 +1,8 @@
 //! What comes back from a call: a short stream of events that ends in one outcome.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
@@ -102,7 +104,12 @@ struct OpenReply {
     events: Events,
     /// What brings the outcome about, if nobody else drives it.
     job: Option<HeldJob>,
+    /// What each event becomes on its way out.
+    change: Option<Change>,
 }
+
+#[derive(Clone)]
+struct Change(Arc<dyn Fn(Event) -> Event + Send + Sync>);
 
 impl Reply {
     /// A reply whose outcome is known.
@@ -113,7 +120,7 @@ impl Reply {
     /// A reply whose events are still to come, and the end that sends them.
     pub fn channel() -> (ReplySender, Self) {
         let (sender, events) = line::line();
-        (sender, Self(Source::Open(OpenReply { events, job: None })))
+        (sender, Self(Source::Open(OpenReply { events, job: None, change: None })))
     }
 
     /// A reply to a call that the job which `make` makes sees through. The job is one of `jobs`; if those are driven
@@ -159,6 +166,27 @@ impl Reply {
         self
     }
 
+    /// The same reply, with each event as `change` makes it. The outcome stays one.
+    #[must_use]
+    pub fn changed(mut self, change: impl Fn(Event) -> Event + Send + Sync + 'static) -> Self {
+        match &mut self.0 {
+            Source::Over => {}
+            Source::Ready(outcome) => {
+                if let Some(Event::Done(changed)) = outcome.take().map(|outcome| change(Event::Done(outcome))) {
+                    *outcome = Some(changed);
+                }
+            }
+            Source::Open(open) => {
+                let before = open.change.take();
+                open.change = Some(Change(Arc::new(move |event| match &before {
+                    Some(Change(before)) => change(before(event)),
+                    None => change(event),
+                })));
+            }
+        }
+        self
+    }
+
     /// The next event; `None` after the outcome. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll_next(context)).await
@@ -179,7 +207,13 @@ impl Reply {
         let event = match &mut self.0 {
             Source::Over => return Poll::Ready(None),
             Source::Ready(outcome) => outcome.take().map(Event::Done),
-            Source::Open(open) => Some(std::task::ready!(open.poll_next(context))),
+            Source::Open(open) => {
+                let event = std::task::ready!(open.poll_next(context));
+                Some(match &open.change {
+                    Some(Change(change)) => change(event),
+                    None => event,
+                })
+            }
         };
         if matches!(event, None | Some(Event::Done(_))) {
             self.0 = Source::Over;
@@ -216,6 +250,12 @@ impl OpenReply {
         if let Some(job) = self.job.take() {
             job.send_to_background();
         }
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Change(..)")
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Questions;
 use super::attend::Attendance;
 use super::desk::{Desk, DeskEvent, Write, refuse};
 use super::seat::{Held, Owned, Seat};
+use super::{Promotion, Questions};
 use crate::protocol::error::code;
 use crate::protocol::{Answer, Ask, Event, Failure, Reason, Retry, RpcError};
 use crate::store::{ChangeError, Closing, CommitError};
@@ -24,7 +24,7 @@ impl Attendance {
         // Questions are written to the store, for which the server must not have to wait.
         self.running.send_to_background();
         if let (Seat::Held(held), Questions::PassOn) = (&seat, self.way.questions) {
-            held.sender.event(Event::Ask(ask));
+            self.pass_on(held, ask);
             return Some(seat);
         }
         if let (Seat::Held(_), Questions::Refuse) = (&seat, self.way.questions) {
@@ -82,6 +82,42 @@ impl Attendance {
         })
     }
 
+    /// Asks the legacy client who is held. Where the call may become a task, the question is kept, so that it can go on
+    /// there: by then the client waits for nothing any more.
+    fn pass_on(&mut self, held: &Held, ask: Ask) {
+        let ask = match self.way.promotion {
+            Promotion::Never => ask,
+            Promotion::After(_) | Promotion::AtOnce => {
+                let limit = self.run.plan.policy.ask_timeout;
+                let board = held.board().unwrap_or_default();
+                let desk =
+                    self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit, self.asked_before.clone())));
+                let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &self.run.principal) else { return };
+                copy
+            }
+        };
+        held.sender.event(Event::Ask(ask));
+    }
+
+    /// What the caller was asked while it was held goes on in the task; it may have answered in this moment.
+    pub(super) async fn take_back(&mut self, seat: &Seat) {
+        let (Seat::Task(owned), Some(desk)) = (seat, &mut self.desk) else { return };
+        for (number, answer) in desk.take_back() {
+            self.answered(Some(owned), number, answer).await;
+        }
+    }
+
+    /// The caller, who was asked while it was held, has answered.
+    pub(super) async fn answered(&mut self, owned: Option<&Owned>, number: u32, answer: Answer) {
+        let Some(desk) = &mut self.desk else { return };
+        let Some((key, ask)) = desk.board.take_number(number) else { return };
+        if let Some(owned) = owned {
+            desk.writes.push_back(Write::Close(key));
+            self.write(owned).await;
+        }
+        ask.answer(answer);
+    }
+
     /// The store cannot take the task now. The caller is asked by a multi round-trip result: to hold it until there is
     /// room would leave the question without anybody to answer it.
     fn without_store(&mut self, mut held: Held) -> Held {
@@ -94,8 +130,11 @@ impl Attendance {
 
     /// Whether the caller has left a call that goes on, so that nobody can be asked before somebody comes back.
     fn nobody_is_left(&self, seat: &Seat) -> bool {
+        // One who gets a handle in words answers with that.
         match (seat, self.way.questions) {
-            (Seat::Task(owned), Questions::PassOn | Questions::RoundTrip) => !owned.live.party().has_handle(),
+            (Seat::Task(owned), Questions::PassOn | Questions::RoundTrip) if self.way.promotion == Promotion::Never => {
+                !owned.live.party().has_handle()
+            }
             (Seat::Held(_) | Seat::Task(_) | Seat::Parked(_), _) => false,
         }
     }
@@ -105,6 +144,10 @@ impl Attendance {
         let Some(desk) = &mut self.desk else { return Some(seat) };
         match event {
             DeskEvent::Taken => {}
+            DeskEvent::Answered(number, answer) => {
+                let owned = if let Seat::Task(owned) = &seat { Some(owned) } else { None };
+                self.answered(owned, number, answer).await;
+            }
             DeskEvent::Withdrawn(number) => {
                 // It may have been answered.
                 let Some((key, _)) = desk.board.take_number(number) else { return Some(seat) };

@@ -17,7 +17,7 @@ use super::run::{Permits, Ready, Run};
 use super::running::Running;
 use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
-use super::{Linger, Way};
+use super::{Linger, Questions, Way};
 use crate::clock::Timestamp;
 use crate::history::End;
 use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
@@ -176,6 +176,8 @@ impl Attendance {
 
     async fn next(&mut self, seat: &mut Seat, waiting: bool) -> Next {
         let shared = &self.run.shared;
+        // A legacy client who is held can still answer.
+        let is_asked_itself = matches!((&*seat, self.way.questions), (Seat::Held(_), Questions::PassOn));
         let due = self.due();
         let has_ended = matches!(seat, Seat::Parked(parked) if parked.ended.is_some());
         let desk = async {
@@ -210,7 +212,7 @@ impl Attendance {
             event = desk => Next::Desk(event),
             due = due => Next::Due(due),
             () = anchoring => Next::Anchored,
-            () = shared.draining.cancelled(), if waiting => Next::Draining,
+            () = shared.draining.cancelled(), if waiting && !is_asked_itself => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
     }
@@ -319,7 +321,9 @@ impl Attendance {
         // The server must not have to wait for the store.
         self.running.send_to_background();
         if let Standing::Recorded(_) = &held.standing {
-            return Some(self.hand_out(held).await);
+            let seat = self.hand_out(held).await;
+            self.take_back(&seat).await;
+            return Some(seat);
         }
         let now = self.run.shared.store.clock().now();
         // Later by the time that it has waited for input.
@@ -328,6 +332,7 @@ impl Attendance {
         let mut seed = Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() });
         seed.anchored = self.anchoring.as_ref().and_then(|anchoring| anchoring.fresh());
         seed.asked.clone_from(&self.asked_before);
+        seed.form = Some(self.way.form.clone());
         if let Some(desk) = &mut self.desk {
             let questions = desk.board.questions();
             seed.asked = desk.asked.clone();
@@ -337,11 +342,12 @@ impl Attendance {
                 seed.state = State::InputRequired { started, since: now, questions };
             }
         }
-        let seat = self.run.promote(held, seed).await;
-        if let (Some(Seat::Task(_)), Some(anchoring)) = (&seat, &mut self.anchoring) {
+        let seat = self.run.promote(held, seed).await?;
+        if let (Seat::Task(_), Some(anchoring)) = (&seat, &mut self.anchoring) {
             anchoring.is_written();
         }
-        seat
+        self.take_back(&seat).await;
+        Some(seat)
     }
 
     /// Whether the run was lost, and is to be begun again.

@@ -25,6 +25,8 @@ pub(super) struct Desk {
     pub(super) asked: Asked,
     /// Each resolves when its question is withdrawn, or is over in another way.
     withdrawals: FuturesUnordered<BoxFuture<'static, u32>>,
+    /// Each resolves when the question that it was passed on with has an answer.
+    passed: FuturesUnordered<BoxFuture<'static, Option<(u32, Answer)>>>,
     /// What the record of the task does not say yet, in order.
     pub(super) writes: VecDeque<Write>,
     /// When those are tried again.
@@ -58,6 +60,8 @@ pub(super) enum DeskEvent {
     Withdrawn(u32),
     /// Something was taken off the board.
     Taken,
+    /// The caller has answered the question with this number, which was passed on to it.
+    Answered(u32, Answer),
     /// It is time to write.
     Write,
     /// No question came for a while.
@@ -78,6 +82,7 @@ impl Desk {
             board,
             asked,
             withdrawals: FuturesUnordered::new(),
+            passed: FuturesUnordered::new(),
             writes: VecDeque::new(),
             write_at: None,
             gather_until: None,
@@ -117,6 +122,33 @@ impl Desk {
         Some(question)
     }
 
+    /// Puts a question up and gives a copy of it out, for the caller who is held to be asked.
+    pub(super) fn post_and_copy(&mut self, ask: Ask, shares: &Shares, who: &Principal) -> Option<Ask> {
+        let withdrawal = ask.withdrawal();
+        let (copy, mut asking) = Ask::new(ask.question().clone());
+        let number = self.post(ask, shares, who)?.number;
+        let answered = async move {
+            tokio::select! {
+                answer = asking.answer() => Some((number, answer)),
+                // With this the copy is withdrawn too.
+                () = withdrawal.cancelled() => None,
+            }
+        };
+        self.passed.push(answered.boxed());
+        Some(copy)
+    }
+
+    /// Takes the copies back, and gives out the answers that came before. Other questions stay on the board.
+    pub(super) fn take_back(&mut self) -> Vec<(u32, Answer)> {
+        let mut answers = Vec::new();
+        while let Some(Some(passed)) = self.passed.next().now_or_never() {
+            // An error may say no more than that the caller is held no longer.
+            answers.extend(passed.filter(|(_, answer)| matches!(answer, Answer::Result(_))));
+        }
+        self.passed.clear();
+        answers
+    }
+
     /// Waits a while for more questions.
     pub(super) fn gather(&mut self) {
         self.gather_until = Some(Instant::now() + QUIET);
@@ -124,11 +156,12 @@ impl Desk {
 
     /// What happens next. Cancel safe.
     pub(super) async fn next(&mut self) -> DeskEvent {
-        let Self { board, withdrawals, write_at, gather_until, counter, limit, is_parked, .. } = self;
+        let Self { board, withdrawals, passed, write_at, gather_until, counter, limit, is_parked, .. } = self;
         let too_long = board.oldest().filter(|_| !*is_parked).map(|oldest| oldest + *limit);
         tokio::select! {
             biased;
             Some(number) = withdrawals.next(), if !withdrawals.is_empty() => DeskEvent::Withdrawn(number),
+            Some(Some((number, answer))) = passed.next(), if !passed.is_empty() => DeskEvent::Answered(number, answer),
             () = board.taken() => DeskEvent::Taken,
             call = called(counter.as_mut()) => DeskEvent::Called(call),
             () = at(*write_at) => DeskEvent::Write,

@@ -15,6 +15,7 @@ mod bounds;
 mod cancel;
 mod clock;
 mod desk;
+mod form;
 mod held;
 mod joining;
 mod live;
@@ -45,10 +46,11 @@ use tower_service::Service;
 use crate::config::{OwnerRules, ToolPolicy};
 use crate::history::History;
 use crate::jobs::Jobs;
-use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, Retry};
+use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry};
 use crate::store::Store;
 
 pub use admission::Place;
+pub use form::{Form, Handed, Occasion, WriteHandle};
 pub use live::{Live, LiveRuns, Phase};
 pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
 pub use responses::Responses;
@@ -141,12 +143,15 @@ pub struct Way {
     pub questions: Questions,
     /// What the client can be asked.
     pub abilities: Abilities,
+    /// What its handle looks like, if it becomes a task.
+    pub form: Form,
 }
 
 /// What the questions of a call do while it is no task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Questions {
-    /// They go to the caller as they are: a legacy client is asked by requests.
+    /// They go to the caller as they are: a legacy client is asked by requests. What is open when the call becomes a
+    /// task is taken back, and asked there.
     PassOn,
     /// They make the call a task.
     Promote,
@@ -269,6 +274,14 @@ impl Runner {
         F: Future<Output = ()> + Send + 'static,
     {
         self.0.jobs.spawn(name, job);
+    }
+
+    /// A reply that a job among the runs gives. It is to end when [`Runner::ending`] resolves.
+    pub(crate) fn reply<F>(&self, name: &'static str, make: impl FnOnce(ReplySender) -> F) -> Reply
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Reply::driven(&self.0.jobs, name, make)
     }
 
     /// Resolves when nothing more is started.

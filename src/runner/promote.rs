@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::attend::Attendance;
 use super::board::Board;
 use super::desk::Write;
+use super::form::{Form, Occasion};
 use super::joining::{NotMade, Repeat};
 use super::live::Phase;
 use super::run::Run;
 use super::seat::{Held, Owned, Seat, Standing};
-use super::view;
 use crate::clock::Timestamp;
 use crate::store::Anchored;
 use crate::task::{Asked, Charge, Expiry, State, Task, TaskId};
@@ -25,6 +25,8 @@ pub(super) struct Seed {
     pub(super) board: Arc<Board>,
     /// Where the run is, if that is known.
     pub(super) anchored: Option<Anchored>,
+    /// What the handle looks like; `None` for as the plan says.
+    pub(super) form: Option<Form>,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -47,17 +49,20 @@ impl Run {
 
     /// Commits the record of a task and gives the handle out; who was held comes back if that fails.
     pub(super) async fn make_task(&self, held: Held, seed: Seed) -> Result<Owned, NotMade> {
+        let form = seed.form.clone().unwrap_or_else(|| self.plan.way.form.clone());
         let (held, recorded, task) = self.commit(held, seed).await?;
         tracing::debug!(task = ?task.id, tool = self.plan.what.name(), "a call became a task");
-        let created = view::created(&task, &recorded.live, self.shared.store.clock().now());
+        let created = self.shared.handle(&form, &task, Some(&recorded.live), Occasion::Made);
         Ok(recorded.handed_over(held, &created))
     }
 
     pub(super) fn record(&self, state: State, asked: Asked, now: Timestamp, repeat: Option<Repeat>) -> Task {
         let (plan, owner) = (&self.plan, self.shared.store.owner(&self.principal));
-        let expiry = match plan.policy.keep {
-            None => Expiry::Never,
-            Some(keep) => {
+        let expiry = match (plan.policy.keep, plan.way.form.ttl()) {
+            // What has a key is kept for as long as that counts.
+            (keep, Some(ttl)) if repeat.is_none() => Expiry::asked(ttl, keep),
+            (None, _) => Expiry::Never,
+            (Some(keep), _) => {
                 let keep = repeat.map_or(keep, |repeat| repeat.keep(keep));
                 let queue = if matches!(state, State::Queued) { plan.policy.queue_timeout } else { Duration::ZERO };
                 Expiry::covering(queue, plan.policy.timeout, keep)
@@ -89,7 +94,7 @@ impl Attendance {
             return Seat::Held(Held { standing, promote_at: Some(again), ..held });
         };
         tracing::debug!(task = ?id, tool = self.run.plan.what.name(), "a call became a task");
-        let created = view::created(&task, &recorded.live, store.clock().now());
+        let created = self.run.shared.handle(&self.way.form, &task, Some(&recorded.live), Occasion::Made);
         Seat::Task(recorded.handed_over(held, &created))
     }
 }
@@ -97,6 +102,6 @@ impl Attendance {
 impl Seed {
     /// A task that has asked nothing yet.
     pub(super) fn silent(state: State, phase: Phase) -> Self {
-        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None }
+        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None, form: None }
     }
 }

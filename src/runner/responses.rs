@@ -31,6 +31,11 @@ impl Responses {
         Ok(Some(Self(answers)))
     }
 
+    /// One answer.
+    pub fn one(key: &str, answer: Answer) -> Self {
+        Self(vec![(key.to_owned(), answer)])
+    }
+
     /// Takes out the answer under `key`.
     pub(super) fn take(&mut self, key: &str) -> Option<Answer> {
         let at = self.0.iter().position(|(name, _)| name == key)?;

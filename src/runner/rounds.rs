@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::attend::Attendance;
 use super::desk::Desk;
+use super::form::{Form, Occasion};
 use super::joining::Round;
 use super::parked::{LONGEST, Resume};
 use super::responses::Responses;
@@ -109,11 +110,9 @@ impl Attendance {
                 Some(Seat::Held(held))
             }
             Seat::Task(owned) => {
-                match way.questions {
-                    Questions::Promote | Questions::First { .. } => self.run.show_again(&owned, sender).await,
-                    Questions::RoundTrip | Questions::PassOn | Questions::Refuse => {
-                        sender.done(Outcome::Error(RpcError::tasks_not_declared()));
-                    }
+                match way.promotion {
+                    Promotion::After(_) | Promotion::AtOnce => self.run.show_again(&owned, &way.form, sender).await,
+                    Promotion::Never => sender.done(Outcome::Error(RpcError::tasks_not_declared())),
                 }
                 Some(Seat::Task(owned))
             }
@@ -147,13 +146,12 @@ impl Attendance {
             self.way.promotion = then;
         }
         let promote_at = match self.way.questions {
-            Questions::RoundTrip | Questions::First { .. } | Questions::PassOn | Questions::Refuse => {
-                if !answered {
-                    desk.gather();
-                }
+            Questions::RoundTrip | Questions::First { .. } | Questions::PassOn | Questions::Refuse if !answered => {
+                desk.gather();
                 None
             }
-            Questions::Promote => match self.way.promotion {
+            Questions::First { .. } | Questions::PassOn | Questions::Refuse => None,
+            Questions::RoundTrip | Questions::Promote => match self.way.promotion {
                 Promotion::Never => None,
                 Promotion::After(after) if answered => Some(arrived + after),
                 Promotion::After(_) | Promotion::AtOnce => Some(arrived),
@@ -165,12 +163,12 @@ impl Attendance {
 
 impl Run {
     /// A retry whose call has become a task for another copy of it gets the same handle.
-    async fn show_again(&self, owned: &Owned, sender: ReplySender) {
+    async fn show_again(&self, owned: &Owned, form: &Form, sender: ReplySender) {
         let store = &self.shared.store;
         let principal = store.owner(&self.principal);
         let outcome = match store.get(&principal, &owned.settler.id()).await {
             Ok(Some(task)) => {
-                let created = view::created(&task, &owned.live, store.clock().now());
+                let created = self.shared.handle(form, &task, Some(&owned.live), Occasion::Made);
                 // Whether it arrives does not matter: the first copy decides that.
                 drop(Held::alone(sender, None).hand_over(&created));
                 return;

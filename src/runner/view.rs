@@ -2,6 +2,8 @@
 //!
 //! A handle is made from a committed task and nothing else.
 
+use std::time::Duration;
+
 use super::joining::JOINED;
 use super::live::{Live, Phase};
 use super::timing::Timing;
@@ -41,10 +43,10 @@ enum Whose {
 }
 
 /// The `CreateTaskResult` of a task.
-pub fn created(task: &Committed<Task>, live: &Live, now: Timestamp) -> Rope {
+pub fn created(task: &Committed<Task>, live: Option<&Live>, now: Timestamp) -> Rope {
     let mut writer = ObjectWriter::new();
     writer.string("resultType", "task");
-    write(&mut writer, &Seen::of(task, Some(live), now), Whose::Own);
+    write(&mut writer, &Seen::of(task, live, now), Whose::Own);
     writer.finish()
 }
 
@@ -66,6 +68,23 @@ pub fn detailed(task: &Committed<Task>, live: Option<&Live>, outcome: Outcome, n
 /// The `params` of `notifications/tasks`: what `tasks/get` would say (SEP-2663, task status notifications).
 pub fn notified(task: &Committed<Task>, live: Option<&Live>, outcome: Outcome, now: Timestamp) -> Rope {
     details(ObjectWriter::new(), &Seen::of(task, live, now), outcome)
+}
+
+/// What is said of a task in every revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Course {
+    /// `statusMessage`.
+    pub message: Option<String>,
+    /// `lastUpdatedAt`.
+    pub updated: Timestamp,
+    /// When to look again.
+    pub poll_interval: Duration,
+}
+
+/// How a task goes on; `live` is there while its run goes on here.
+pub fn course(task: &Task, live: Option<&Live>, now: Timestamp) -> Course {
+    let seen = Seen::of(task, live, now);
+    Course { message: seen.message(), updated: seen.updated(), poll_interval: seen.timing.poll_interval() }
 }
 
 /// The `inputRequests` of these questions (2026-07-28, multi round-trip requests).

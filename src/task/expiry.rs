@@ -24,6 +24,13 @@ impl Expiry {
         Self::Limited { ttl: queue.saturating_add(timeout).saturating_add(keep), keep }
     }
 
+    /// The time to live that a client asked for, within the `keep` that the config allows. It is announced as it is, and
+    /// counts again from the end of a run that takes longer.
+    pub fn asked(ttl: Duration, keep: Option<Duration>) -> Self {
+        let ttl = keep.map_or(ttl, |keep| ttl.min(keep)).max(Duration::from_secs(1));
+        Self::Limited { ttl, keep: ttl }
+    }
+
     /// The announced time to live; `None` for no limit.
     pub fn ttl(self) -> Option<Duration> {
         match self {

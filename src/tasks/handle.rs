@@ -111,7 +111,8 @@ async fn cancel(runner: &Runner, task: &Committed<Task>) -> Outcome {
     }
 }
 
-fn unreadable(error: &ReadError) -> Outcome {
+/// What is said in the place of a task that cannot be read now.
+pub(super) fn unreadable(error: &ReadError) -> Outcome {
     if let ReadError::Busy = error {
         let retry = Retry::After(std::time::Duration::from_secs(5));
         return Outcome::Failed(Failure::new(Reason::Busy, error.to_string(), retry));

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
+use super::companion::Companions;
 use super::forwards::Forwards;
 use super::service::TasksService;
-use crate::config::{ForwardCancel, ServerConfig};
+use crate::config::{CompanionNames, ForwardCancel, ServerConfig};
 use crate::policy::Policies;
 use crate::runner::{Linger, Runner};
 
@@ -21,6 +22,7 @@ pub struct TasksLayer {
     linger: Linger,
     strange_states: StrangeStates,
     forwards: Forwards,
+    companion_names: CompanionNames,
 }
 
 /// What becomes of a call whose `requestState` is none of ours.
@@ -42,6 +44,7 @@ impl TasksLayer {
             linger: Linger::AtMost(Duration::from_secs(30)),
             strange_states: StrangeStates::PassOn,
             forwards: Forwards::Any,
+            companion_names: CompanionNames::default(),
         }
     }
 
@@ -60,11 +63,20 @@ impl TasksLayer {
         self
     }
 
+    /// What the tools are called that are listed beside those of the service, where a tool has the fallback
+    /// [`Handle`](crate::config::Fallback). A name that the service has itself is given a prefix.
+    #[must_use]
+    pub fn companion_tools(mut self, names: CompanionNames) -> Self {
+        self.companion_names = names;
+        self
+    }
+
     /// With what the config of the server says. Our upstreams ask by events.
     #[must_use]
     pub fn for_server(mut self, config: &ServerConfig) -> Self {
         self.forwards = Forwards::of(config);
-        self.refuse_strange_states().linger(match config.cancel {
+        let named = self.refuse_strange_states().companion_tools(config.companion_tools.clone());
+        named.linger(match config.cancel {
             ForwardCancel::Forward | ForwardCancel::Never => Linger::AtMost(config.cancel_grace),
             ForwardCancel::Ignored => Linger::UntilTimeout,
         })
@@ -76,7 +88,9 @@ impl<S> Layer<S> for TasksLayer {
 
     fn layer(&self, inner: S) -> Self::Service {
         let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
+        let companions = Companions::new(self.companion_names.clone(), policies.clone());
         let forwards = self.forwards.clone();
-        TasksService::new(inner, runner, policies, server, self.linger, self.strange_states, forwards)
+        let (linger, strange_states) = (self.linger, self.strange_states);
+        TasksService { inner, runner, policies, server, linger, strange_states, forwards, companions }
     }
 }

@@ -112,10 +112,13 @@
 //! ```
 
 mod advert;
+mod companion;
+mod fallback;
 mod forwards;
 mod handle;
 mod http;
 mod layer;
+mod legacy;
 mod listen;
 mod refused;
 mod service;

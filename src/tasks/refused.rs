@@ -21,7 +21,7 @@ pub(super) fn needs_tasks(tool: &str, rule: Option<&Pattern>, caller: &Caller) -
     };
     let text = format!(
         "the tool \"{}\" is only for clients with Tasks here ({rule}: mode = \"task\", fallback = \"refuse\"): {client}, \
-         or the operator can set fallback = \"wait\" or mode = \"auto\" for the tool",
+         or the operator can set fallback = \"wait\" or \"handle\", or mode = \"auto\", for the tool",
         tool.escape_debug()
     );
     let plain = RpcError::tasks_not_declared();
@@ -42,7 +42,7 @@ mod tests {
         let cases = [
             (&modern, Some(&rule), ["[[tool]] match = \"exp*t\"", "declare the extension"]),
             (&legacy, Some(&rule), ["[[tool]] match = \"exp*t\"", "speak MCP 2026-07-28"]),
-            (&legacy, None, ["[defaults]", "fallback = \"wait\""]),
+            (&legacy, None, ["[defaults]", "fallback = \"wait\" or \"handle\""]),
         ];
         for (caller, rule, parts) in cases {
             let error = needs_tasks("export", rule, caller);

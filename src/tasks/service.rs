@@ -9,15 +9,16 @@ use futures_util::future::BoxFuture;
 use tower::ServiceExt;
 use tower_service::Service;
 
+use super::companion::Companions;
 use super::forwards::Forwards;
 use super::layer::StrangeStates;
-use super::{advert, handle, listen, refused};
-use crate::config::{AskPolicy, Fallback, Mode, ToolPolicy};
+use super::{advert, fallback, handle, legacy, listen};
+use crate::config::ToolPolicy;
 use crate::policy::Policies;
 use crate::protocol::error::code;
-use crate::protocol::{Abilities, Call, Caller, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
+use crate::protocol::{Abilities, Call, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
 use crate::runner::{
-    Carries, Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state,
+    Carries, Form, Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state,
 };
 use crate::store::Committed;
 use crate::task::Task;
@@ -33,28 +34,17 @@ enum State {
 /// An MCP service with tasks.
 #[derive(Clone, Debug)]
 pub struct TasksService<S> {
-    inner: S,
-    runner: Runner,
-    policies: Policies,
-    server: Arc<str>,
-    linger: Linger,
-    strange_states: StrangeStates,
-    forwards: Forwards,
+    pub(super) inner: S,
+    pub(super) runner: Runner,
+    pub(super) policies: Policies,
+    pub(super) server: Arc<str>,
+    pub(super) linger: Linger,
+    pub(super) strange_states: StrangeStates,
+    pub(super) forwards: Forwards,
+    pub(super) companions: Companions,
 }
 
 impl<S> TasksService<S> {
-    pub(super) fn new(
-        inner: S,
-        runner: Runner,
-        policies: Policies,
-        server: Arc<str>,
-        linger: Linger,
-        strange_states: StrangeStates,
-        forwards: Forwards,
-    ) -> Self {
-        Self { inner, runner, policies, server, linger, strange_states, forwards }
-    }
-
     fn plan(&self, what: What, policy: &Arc<ToolPolicy>, way: Way, carries: Carries) -> Plan {
         Plan { server: Arc::clone(&self.server), what, way, policy: Arc::clone(policy), linger: self.linger, carries }
     }
@@ -76,20 +66,36 @@ where
 
     fn call(&mut self, call: Call) -> Self::Future {
         match call.method {
+            _ if legacy::is_ours(&call) => {
+                let runner = self.runner.clone();
+                async move { Ok(legacy::answer(&runner, call).await) }.boxed()
+            }
             Method::GetTask | Method::UpdateTask | Method::CancelTask => {
                 let runner = self.runner.clone();
                 async move { Ok(Reply::ready(handle::answer(&runner, &call).await)) }.boxed()
             }
+            Method::CallTool if self.companions.are_offered() => {
+                let service = self.clone();
+                async move { Ok(service.call_tool_or_companion(call).await) }.boxed()
+            }
             Method::CallTool => std::future::ready(Ok(self.call_tool(call))).boxed(),
+            Method::ListTools => std::future::ready(Ok(self.list_tools(call))).boxed(),
             Method::Discover => {
                 let inner = self.inner.clone();
                 async move { Ok(Reply::ready(discover(inner, call).await)) }.boxed()
             }
+            Method::Attach if legacy::offers_any(&self.policies) => {
+                let (inner, principal) = (self.inner.clone(), call.caller.principal.clone());
+                let attach = async move {
+                    let reply = inner.oneshot(call).await?;
+                    Ok(reply.changed(move |event| legacy::offer(event, &principal)))
+                };
+                attach.boxed()
+            }
             // They last as long as the client wants, and a notification is no run.
             Method::Attach | Method::Notify(_) | Method::Resume(_) => self.inner.clone().oneshot(call).boxed(),
             Method::Listen => listen::listen(&self.runner, self.inner.clone(), call),
-            Method::ListTools
-            | Method::GetPrompt
+            Method::GetPrompt
             | Method::ListPrompts
             | Method::ReadResource
             | Method::ListResources
@@ -110,7 +116,7 @@ where
     pub fn recover(&self, left: Vec<Committed<Task>>) {
         let planned = left.into_iter().map(|task| {
             let promotion = Promotion::AtOnce;
-            let way = Way { promotion, questions: Questions::Promote, abilities: Abilities::none() };
+            let way = Way { promotion, questions: Questions::Promote, abilities: Abilities::none(), form: Form::Task };
             let policy = self.policies.of(&task.tool);
             let plan = self.plan(What::Tool(task.tool.clone()), policy, way, Carries::Nothing);
             (task, plan)
@@ -126,7 +132,8 @@ where
             (ClientSession::Stateless, Method::GetPrompt | Method::ReadResource) => Questions::RoundTrip,
             (ClientSession::Stateless, _) => Questions::Refuse,
         };
-        let way = Way { promotion: Promotion::Never, questions, abilities: call.caller.abilities.clone() };
+        let way =
+            Way { promotion: Promotion::Never, questions, abilities: call.caller.abilities.clone(), form: Form::Task };
         if questions == Questions::RoundTrip {
             match self.state(&call) {
                 State::None => {}
@@ -140,6 +147,35 @@ where
         self.runner.run(self.inner.clone(), call, plan)
     }
 
+    /// The tools of the server, with what is said of them and those beside them.
+    fn list_tools(&self, call: Call) -> Reply {
+        let tells_support = call.caller.tasks == TaskSupport::Augmenting;
+        let reply = if self.companions.are_offered() {
+            let first = self.pass_on(call.clone());
+            self.companions.list(&self.runner, self.inner.clone(), call, first)
+        } else {
+            self.pass_on(call)
+        };
+        if !tells_support {
+            return reply;
+        }
+        let policies = self.policies.clone();
+        reply.changed(move |event| legacy::with_support(event, &policies))
+    }
+
+    /// A call of a tool of a server beside whose tools others are listed.
+    async fn call_tool_or_companion(self, call: Call) -> Reply {
+        let Some(tool) = call.params.name() else { return self.call_tool(call) };
+        if self.companions.may_be(tool) || fallback::speaks(self.policies.of(tool)) {
+            // What the others are called depends on what the server calls its own.
+            self.companions.learn(self.inner.clone(), &call).await;
+        }
+        match self.companions.called(tool) {
+            Some(companion) => companion.answer(&self.runner, call),
+            None => self.call_tool(call),
+        }
+    }
+
     fn call_tool(&self, call: Call) -> Reply {
         let Some(tool) = call.params.name() else {
             return Reply::ready(Outcome::Error(RpcError::new(
@@ -147,10 +183,20 @@ where
                 "Invalid params: tools/call needs the name of a tool (params.name, a string)",
             )));
         };
-        let policy = self.policies.of(tool);
-        let Some(way) = way(policy, &call.caller) else {
-            let error = refused::needs_tasks(tool, self.policies.pattern_of(tool), &call.caller);
-            return Reply::ready(Outcome::Error(error));
+        let (tool, policy) = (tool.to_owned(), self.policies.of(tool));
+        let tool = tool.as_str();
+        let carries = self.forwards.carries(&call.caller.credentials);
+        let call = match legacy::asked(call, tool, policy) {
+            legacy::Asked::Nothing(call) => call,
+            legacy::Asked::Task(call, way) => {
+                let plan = self.plan(What::Tool(tool.to_owned()), policy, way, carries);
+                return self.runner.run(self.inner.clone(), call, plan);
+            }
+            legacy::Asked::Refused(error) => return Reply::ready(Outcome::Error(error)),
+        };
+        let way = match fallback::way(tool, &self.policies, &call.caller, &self.companions) {
+            Ok(way) => way,
+            Err(refused) => return Reply::ready(refused),
         };
         if call.caller.session == ClientSession::Stateless {
             match self.state(&call) {
@@ -159,8 +205,7 @@ where
                 State::Refused(error) => return Reply::ready(Outcome::Error(error)),
             }
         }
-        let carries = self.forwards.carries(&call.caller.credentials);
-        let plan = self.plan(What::Tool(tool.to_owned()), policy, way, carries);
+        let plan = self.plan(What::Tool(tool.to_owned()), self.policies.of(tool), way, carries);
         self.runner.run(self.inner.clone(), call, plan)
     }
 }
@@ -175,34 +220,6 @@ impl<S> TasksService<S> {
             (_, StrangeStates::Refuse) => State::Refused(strange_request_state()),
         }
     }
-}
-
-/// How a call of a tool goes on; `None` if this client cannot have what the tool needs.
-fn way(policy: &ToolPolicy, caller: &Caller) -> Option<Way> {
-    let promotion = match (policy.mode, caller.tasks) {
-        (Mode::Sync, _) | (Mode::Auto, TaskSupport::Undeclared) => Promotion::Never,
-        (Mode::Auto, TaskSupport::Declared) => Promotion::After(policy.after),
-        (Mode::Task, TaskSupport::Declared) => Promotion::AtOnce,
-        (Mode::Task, TaskSupport::Undeclared) => match policy.fallback {
-            Fallback::Wait | Fallback::Handle | Fallback::LegacyTasks => Promotion::Never,
-            Fallback::Refuse => return None,
-        },
-    };
-    let abilities = caller.abilities.clone();
-    if let ClientSession::Legacy(_) = caller.session {
-        return Some(Way { promotion: Promotion::Never, questions: Questions::PassOn, abilities });
-    }
-    Some(match (promotion, policy.ask) {
-        (Promotion::Never, _) => Way { promotion, questions: Questions::RoundTrip, abilities },
-        (Promotion::After(_) | Promotion::AtOnce, AskPolicy::Task) => {
-            Way { promotion, questions: Questions::Promote, abilities }
-        }
-        (then @ (Promotion::After(_) | Promotion::AtOnce), AskPolicy::First) => {
-            // The first question gets its chance before there is a task.
-            let promotion = Promotion::After(policy.after);
-            Way { promotion, questions: Questions::First { then }, abilities }
-        }
-    })
 }
 
 /// Asks the server what it is (`server/discover`), and adds that it has tasks.

@@ -14,14 +14,14 @@ use crate::upstream::{Transport, Upstream};
 use crate::{bounded, eventually};
 
 /// A client of 2025-11-25.
-struct Client {
+pub(crate) struct Client {
     http: legacy::Client<HttpConnector, Full<Bytes>>,
     url: String,
     session: String,
 }
 
 /// A stream of events.
-struct Events {
+pub(crate) struct Events {
     body: Incoming,
     unread: String,
 }
@@ -30,29 +30,46 @@ const BOTH: [Transport; 2] = [Transport::Stdio, Transport::Http];
 
 impl Client {
     /// Opens a session.
-    async fn open(proxy: &Proxy) -> Self {
+    pub(crate) async fn open(proxy: &Proxy) -> Self {
         Self::open_as(proxy, &json!({ "elicitation": {} })).await
     }
 
     /// Opens a session of a client that declares these capabilities.
     async fn open_as(proxy: &Proxy, capabilities: &Value) -> Self {
+        Self::open_at(proxy.base.clone(), capabilities).await
+    }
+
+    /// The same, where calls may be tasks of that revision.
+    pub(crate) async fn open_with_tasks(proxy: &Proxy) -> Self {
+        let tasks = json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+        let told = json!({ "tools": {}, "tasks": tasks });
+        Self::told(proxy.base.clone(), &json!({ "elicitation": {} }), &told).await
+    }
+
+    /// The same, at another address.
+    pub(crate) async fn open_at(base: String, declared: &Value) -> Self {
+        Self::told(base, declared, &json!({ "tools": {} })).await
+    }
+
+    /// The same, told of these capabilities.
+    async fn told(base: String, declared: &Value, capabilities: &Value) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new()).build_http();
-        let mut client = Self { http, url: format!("{}/mcp", proxy.base), session: String::new() };
+        let mut client = Self { http, url: format!("{base}/mcp"), session: String::new() };
         let params = json!({ "protocolVersion": "2025-11-25", "clientInfo": { "name": "c", "version": "1" },
-            "capabilities": capabilities });
+            "capabilities": declared });
         let text = json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": params });
         let response = client.post(&text.to_string()).await;
         let session = response.headers().get("mcp-session-id").cloned();
         let body: Value = serde_json::from_str(&whole(response).await).unwrap();
         assert_eq!(body["result"]["serverInfo"]["name"], "scripted", "{body}");
-        assert_eq!(body["result"]["capabilities"], json!({ "tools": {} }));
+        assert_eq!(body["result"]["capabilities"], *capabilities);
         session.unwrap().to_str().unwrap().clone_into(&mut client.session);
         let ready = client.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
         assert_eq!(ready.status(), 202);
         client
     }
 
-    async fn send(&self, method: Method, more: (&str, &str), body: &str) -> Response<Incoming> {
+    pub(crate) async fn send(&self, method: Method, more: (&str, &str), body: &str) -> Response<Incoming> {
         let mut request = Request::builder()
             .method(method)
             .uri(&self.url)
@@ -68,24 +85,48 @@ impl Client {
         bounded(self.http.request(request)).await.unwrap()
     }
 
-    async fn post(&self, text: &str) -> Response<Incoming> {
+    pub(crate) async fn post(&self, text: &str) -> Response<Incoming> {
         self.send(Method::POST, ("", ""), text).await
     }
 
     /// Calls a tool; the events of the call.
-    async fn call(&self, id: &str, tool: &str) -> Events {
-        let params = format!(r#"{{"name":"{tool}","arguments":{{}},"_meta":{{"progressToken":"p"}}}}"#);
-        let response =
-            self.post(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)).await;
+    pub(crate) async fn call(&self, id: &str, tool: &str) -> Events {
+        self.request(
+            id,
+            "tools/call",
+            &format!(r#"{{"name":"{tool}","arguments":{{}},"_meta":{{"progressToken":"p"}}}}"#),
+        )
+        .await
+    }
+
+    /// Sends a request; its events.
+    pub(crate) async fn request(&self, id: &str, method: &str, params: &str) -> Events {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        let response = self.post(&text).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Events { body: response.into_body(), unread: String::new() }
+        Events::of(response)
     }
 }
 
 impl Events {
+    /// Those of a response.
+    pub(crate) fn of(response: Response<Incoming>) -> Self {
+        Self { body: response.into_body(), unread: String::new() }
+    }
+
+    /// Waits until so many comments have come, and nothing else; false if the connection breaks before.
+    pub(crate) async fn comments(&mut self, count: usize) -> bool {
+        let mut seen = self.unread.matches(":\n\n").count();
+        while seen < count {
+            let Some(Ok(frame)) = bounded(self.body.frame()).await else { return false };
+            seen += std::str::from_utf8(frame.data_ref().unwrap()).unwrap().matches(":\n\n").count();
+        }
+        true
+    }
+
     /// The next event that has data: its id, and the message as it is spelled.
-    async fn next(&mut self) -> Option<(String, String)> {
+    pub(crate) async fn next(&mut self) -> Option<(String, String)> {
         loop {
             while let Some((event, rest)) = self.unread.split_once("\n\n") {
                 let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
@@ -101,7 +142,7 @@ impl Events {
         }
     }
 
-    async fn message(&mut self) -> Value {
+    pub(crate) async fn message(&mut self) -> Value {
         serde_json::from_str(&self.next().await.expect("a message").1).unwrap()
     }
 }
@@ -155,7 +196,7 @@ async fn a_call_whose_client_left_goes_on_and_a_cancelled_one_is_cancelled() {
         drop(events);
         run.says("done").await;
         let response = client.send(Method::GET, ("last-event-id", &last), "").await;
-        let mut events = Events { body: response.into_body(), unread: String::new() };
+        let mut events = Events::of(response);
         assert_eq!(events.message().await["result"]["content"][0]["text"], "done");
         assert_eq!(upstream.cancelled(), 0);
         let mut events = client.call("2", "slow").await;

@@ -9,6 +9,7 @@ mod bytes;
 mod client;
 mod clients;
 mod deadlines;
+mod fallbacks;
 mod flat;
 #[path = "../support/http_server.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]
@@ -19,6 +20,7 @@ mod kill;
 mod large;
 mod leaving;
 mod legacy;
+mod legacy_tasks;
 mod life;
 mod limits;
 mod noise;

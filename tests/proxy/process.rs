@@ -76,6 +76,13 @@ impl Ground {
         Self { folder, environment: Vec::new() }
     }
 
+    /// The same, with more keys of `[listen]`.
+    pub(crate) fn with_listen(self, more: &str) -> Self {
+        let text = std::fs::read_to_string(self.config()).unwrap();
+        std::fs::write(self.config(), text.replacen("[listen]\n", &format!("[listen]\n{more}\n"), 1)).unwrap();
+        self
+    }
+
     pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.push((name, value));
         self

@@ -3,9 +3,11 @@
 
 mod calls;
 mod ends;
+mod fallbacks;
 mod host;
 mod keys;
 mod legacy;
+mod legacy_tasks;
 mod lines;
 mod stores;
 

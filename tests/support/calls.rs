@@ -1,7 +1,9 @@
 //! Calls as a modern client sends them, and outcomes as it reads them.
 
 use bytes::Bytes;
-use raincheck::protocol::{Call, Caller, Credentials, Json, Method, Outcome, Params, Principal};
+use raincheck::protocol::{
+    Abilities, Call, Caller, ClientSession, Credentials, Json, Method, Outcome, Params, Principal, TaskSupport,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -25,6 +27,22 @@ pub fn call_of(who: &str, declares_tasks: bool, method: &str, mut params: Value)
     let method = Method::of(method);
     let params = Params::read(&method, Some(Json::from_value(&params))).unwrap();
     let caller = Caller::of_modern(&params, Principal::Named(who.into()), Credentials::default());
+    Call { method, params, caller, arrived: Instant::now() }
+}
+
+/// A call of somebody's client of 2025-11-25, in its session.
+pub fn legacy_call(who: &str, method: &str, params: Value, capabilities: Value) -> Call {
+    let method = Method::of(method);
+    let params = Params::read(&method, Some(Json::from_value(&params))).unwrap();
+    let caller = Caller {
+        principal: Principal::Named(who.into()),
+        session: ClientSession::Legacy(7),
+        abilities: Abilities::of(Json::from_value(&capabilities)),
+        tasks: TaskSupport::Undeclared,
+        progress_token: None,
+        key: None,
+        credentials: Credentials::default(),
+    };
     Call { method, params, caller, arrived: Instant::now() }
 }
 

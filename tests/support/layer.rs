@@ -18,6 +18,7 @@ use raincheck::tasks::{TasksLayer, TasksService};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt};
 
@@ -184,6 +185,21 @@ impl Proxy {
     /// Sends a call and gives its reply back at once.
     pub async fn send(&self, call: Call) -> Reply {
         self.service.clone().oneshot(call).await.unwrap()
+    }
+
+    /// Sends a call whose service first asks something else; its reply.
+    pub fn sending(&self, call: Call) -> JoinHandle<Reply> {
+        let service = self.service.clone();
+        tokio::spawn(async move { service.oneshot(call).await.unwrap().in_background() })
+    }
+
+    /// Sends a call, while the test does something else; what its outcome says on the wire.
+    pub fn send_in_background(&self, call: Call) -> JoinHandle<Value> {
+        let service = self.service.clone();
+        tokio::spawn(async move {
+            let reply = service.oneshot(call).await.unwrap();
+            shown(timeout(PATIENCE, reply.outcome()).await.expect("no outcome"))
+        })
     }
 
     /// Sends a call and waits for its outcome.

@@ -49,6 +49,7 @@ pub(crate) fn config(server: &Server) -> ServerConfig {
         session_idle: Duration::from_mins(10),
         era: UpstreamEra::Legacy,
         stderr: StderrFor::Local,
+        companion_tools: raincheck::config::CompanionNames::default(),
     }
 }
 

@@ -59,6 +59,7 @@ fn config(script: &str, dir: &TempDir) -> ServerConfig {
         session_idle: Duration::from_mins(5),
         era: UpstreamEra::Legacy,
         stderr: StderrFor::Local,
+        companion_tools: raincheck::config::CompanionNames::default(),
     }
 }
 

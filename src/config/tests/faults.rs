@@ -125,6 +125,18 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("[[server]]\nname = \"a\"", &[("server[0].url", "neither is set")]),
+    (
+        "[[server]]\nname = \"a\"\nurl = \"http://h/\"\ncompanion_tools = { check = \"my job\", answer = \"cancel_job\", ask = \"x\" }",
+        &[
+            ("server[0].companion_tools.check", "letters, digits"),
+            ("server[0].companion_tools.ask", "it has check, cancel and answer"),
+            ("server[0].companion_tools", "a name of its own"),
+        ],
+    ),
+    (
+        "[defaults]\nfallback = \"handle\"\ntimeout = \"20s\"\nhold = \"20s\"",
+        &[("defaults.hold", "must be shorter than timeout")],
+    ),
     ("[[server]]\nname = \"a\"\ncommand = \"npx x\"", &[("server[0].command", "expected a list, found a string")]),
     ("[[server]]\nname = \"a\"\ncommand = [\"npx x\"]", &[("server[0].command", "no shell reads it")]),
     (

@@ -239,6 +239,13 @@ fn at_self_is_this_program() {
     assert_eq!(faults(text, &Environment::default())[0].path, "server[0].command");
 }
 
+#[test]
+fn companion_tools_have_the_names_that_are_written() {
+    let text = "[[server]]\nname = \"s\"\nurl = \"http://h/mcp\"\ncompanion_tools = { check = \"poll-Report\" }";
+    let names = parse(text, &Environment::default()).unwrap().servers.remove(0).companion_tools;
+    assert_eq!([names.check, names.cancel, names.answer], ["poll-Report", "cancel_job", "answer_job"]);
+}
+
 /// The example with every setting that it shows as a comment switched on. Prose has a space after the `#`.
 fn example_switched_on() -> String {
     let switch = |line: &str| match line.strip_prefix('#') {

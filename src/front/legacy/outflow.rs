@@ -14,10 +14,10 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::in_flight::Flight;
 use super::session::Core;
 use crate::front::running::{self, Running};
-use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
-    Ask, Challenge, Event, Json, Method, Notification, Outcome, RequestId, Rope, RpcError, message, reshape,
+    Ask, Challenge, Event, Json, Method, Notification, Outcome, RequestId, Rope, RpcError, TaskSupport, message,
+    reshape,
 };
 
 /// The messages of one stream, made as they are asked for: while nobody asks, what may be dropped is dropped below.
@@ -221,7 +221,7 @@ impl Outflow {
                 Outcome::Failed(failure) => failure.challenge.clone(),
                 _ => None,
             };
-            let answer = answer(request, outcome);
+            let answer = answer(request, outcome, self.core.tasks);
             self.ready.push_back(match challenge {
                 Some(challenge) => Outgoing::Challenge(answer, challenge),
                 None => Outgoing::Answer(answer),
@@ -251,17 +251,19 @@ impl Drop for Outflow {
 }
 
 /// The answer: what servers say goes out as they said it. The session of a server of 2026-07-28 speaks like a legacy one.
-fn answer(request: &Request, outcome: Outcome) -> Rope {
+pub(super) fn answer(request: &Request, outcome: Outcome, tasks: TaskSupport) -> Rope {
     let id = &request.id;
     let result = match outcome {
+        // It says of tools whether they may be tasks here, and nothing of those of the server.
+        Outcome::Result(result) if tasks == TaskSupport::Augmenting => Ok(result.into()),
         Outcome::Result(result) => reshape::legacy_server_result(&request.method, &result),
         Outcome::Shaped(result) => Ok(result),
         Outcome::Error(error) => return message::error(Some(id), &error),
         Outcome::Failed(failure) => return message::error(Some(id), &RpcError::from(&failure)),
-        // Its `Delivery` is dropped, so the task ends: a legacy client cannot ask after it.
-        Outcome::Task(_) => {
-            let error = RpcError::new(code::INTERNAL, "Internal error: a task was made for a client without tasks");
-            return message::error(Some(id), &error);
+        // In a form that this client can take. A call of a legacy client goes on whether it reads the answer or not.
+        Outcome::Task(task) => {
+            task.delivery.delivered();
+            Ok(task.created)
         }
     };
     match result {

@@ -47,6 +47,11 @@ impl Revision {
         self == Self::V2025_03_26
     }
 
+    /// Whether calls may be tasks (2025-11-25, tasks).
+    pub(super) fn has_tasks(self) -> bool {
+        self >= Self::V2025_11_25
+    }
+
     /// Whether a stream begins with an event without data (2025-11-25, sending messages; older clients take such an
     /// event for broken JSON).
     pub(in crate::front) fn is_primed(self) -> bool {

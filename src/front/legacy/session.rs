@@ -77,6 +77,8 @@ pub(super) struct Core {
     seed: Seed,
     revision: Revision,
     abilities: Abilities,
+    /// Whether calls may be tasks of 2025-11-25.
+    pub(super) tasks: TaskSupport,
     /// Cancelled when the client has said that it is ready, or has asked for something.
     pub(super) initialized: CancellationToken,
     in_flight: InFlight,
@@ -126,7 +128,7 @@ pub(in crate::front) async fn open(
         return Err(refused(&error));
     };
     let abilities = params.raw().member("capabilities").map_or_else(Abilities::none, Abilities::of);
-    let caller = seed.caller(&abilities, None, credentials);
+    let caller = seed.caller(&abilities, TaskSupport::Undeclared, None, credentials);
     let call = Call { method: Method::Attach, params, caller, arrived: Instant::now() };
     let wanted = Wanted { progress: None, log: None };
     let span = running::span(&seed.server, &Method::Attach, None);
@@ -150,13 +152,24 @@ pub(in crate::front) async fn open(
     };
     let settled = result.member("protocolVersion").and_then(text);
     let revision = Revision::negotiated(&requested, settled.as_deref());
-    let answer = reshape::legacy_initialize(&result, revision.name())
+    let offered = result.member(reshape::OFFERED_TASKS).filter(|_| revision.has_tasks());
+    let tasks = if offered.is_some() { TaskSupport::Augmenting } else { TaskSupport::Undeclared };
+    let answer = reshape::legacy_initialize(&result, revision.name(), offered.as_ref())
         .map_err(|error| refused(&RpcError::from(&running::no_result(&error))))?;
     let (in_flight, questions) = (InFlight::default(), Questions::default());
     let initialized = CancellationToken::new();
-    let core = Arc::new(Core { seed, revision, abilities, initialized, in_flight, questions });
+    let core = Arc::new(Core { seed, revision, abilities, tasks, initialized, in_flight, questions });
     let own = Outflow::new(Arc::clone(&core), running, Subject::Session);
     Ok(Opened { session: Session(core), own, answer: message::result(id, answer) })
+}
+
+/// Whether the request is answered from the store at once.
+fn asks_after_tasks(method: &Method) -> bool {
+    match method {
+        Method::GetTask | Method::CancelTask => true,
+        Method::Other(name) => name == "tasks/list",
+        _ => false,
+    }
 }
 
 fn not_opened(outcome: Outcome) -> RpcError {
@@ -171,12 +184,18 @@ fn not_opened(outcome: Outcome) -> RpcError {
 }
 
 impl Seed {
-    fn caller(&self, abilities: &Abilities, progress_token: Option<Json>, credentials: Credentials) -> Caller {
+    fn caller(
+        &self,
+        abilities: &Abilities,
+        tasks: TaskSupport,
+        progress_token: Option<Json>,
+        credentials: Credentials,
+    ) -> Caller {
         Caller {
             principal: self.principal.clone(),
             session: ClientSession::Legacy(self.number),
             abilities: abilities.clone(),
-            tasks: TaskSupport::Undeclared,
+            tasks,
             progress_token,
             key: None,
             credentials,
@@ -225,16 +244,18 @@ impl Session {
         let wanted = Wanted { progress: None, log: None };
         let named = params.as_ref().ok().and_then(|params| params.name().map(str::to_owned));
         let span = running::span(&self.0.seed.server, &method, named.as_deref());
-        let place = Arc::clone(&self.0.seed.places.0).try_acquire_owned().ok();
+        // A client must always be able to ask after its tasks.
+        let needs_place = !(self.0.tasks == TaskSupport::Augmenting && asks_after_tasks(&method));
+        let place = needs_place.then(|| Arc::clone(&self.0.seed.places.0).try_acquire_owned().ok()).flatten();
         let at_once = match (&flight, &place, params) {
             (None, _, _) => Err(Outcome::Error(RpcError::new(
                 code::INVALID_REQUEST,
                 "Invalid request: a request with this id has no answer yet",
             ))),
             (_, _, Err(error)) => Err(Outcome::Error(error)),
-            (Some(_), place, Ok(params)) => match Self::without_server(&method) {
+            (Some(_), place, Ok(params)) => match self.without_server(&method) {
                 Some(outcome) => Err(outcome),
-                None if place.is_none() => Err(Outcome::Failed(self.too_many_calls())),
+                None if needs_place && place.is_none() => Err(Outcome::Failed(self.too_many_calls())),
                 None => match call_key::read(&method, &params, &credentials) {
                     Ok(key) => Ok((params, key)),
                     Err(error) => Err(Outcome::Error(error)),
@@ -243,7 +264,7 @@ impl Session {
         };
         let running = match at_once {
             Ok((params, key)) => {
-                let mut caller = self.0.seed.caller(&self.0.abilities, token.clone(), credentials);
+                let mut caller = self.0.seed.caller(&self.0.abilities, self.0.tasks, token.clone(), credentials);
                 caller.key = key;
                 let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
                 Running::new((self.0.seed.calls)(call), &method, wanted, place, span)
@@ -254,14 +275,17 @@ impl Session {
     }
 
     /// The outcome of requests that the server is not asked.
-    fn without_server(method: &Method) -> Option<Outcome> {
+    fn without_server(&self, method: &Method) -> Option<Outcome> {
         let not_found = || Some(Outcome::Error(RpcError::method_not_found(method.name())));
+        let has_tasks = self.0.tasks == TaskSupport::Augmenting;
         match method {
+            Method::GetTask | Method::CancelTask if has_tasks => None,
             // Tasks of 2025-11-25 are not offered, the rest came with 2026-07-28.
             Method::GetTask | Method::UpdateTask | Method::CancelTask | Method::Listen | Method::Discover => {
                 not_found()
             }
             Method::Other(name) => match name.as_str() {
+                "tasks/result" | "tasks/list" if has_tasks => None,
                 "tasks/result" | "tasks/list" => not_found(),
                 "initialize" => {
                     let message = "Invalid request: this session is initialized already";
@@ -305,7 +329,7 @@ impl Session {
     }
 
     fn notify(&self, method: Method, params: Params, credentials: Credentials) -> impl Future<Output = ()> + use<> {
-        let caller = self.0.seed.caller(&self.0.abilities, None, credentials);
+        let caller = self.0.seed.caller(&self.0.abilities, self.0.tasks, None, credentials);
         let call = Call { method, params, caller, arrived: Instant::now() };
         let reply = (self.0.seed.calls)(call);
         async move {

@@ -346,3 +346,32 @@ async fn what_belongs_to_no_request_waits_until_the_client_is_ready() {
     world.attached.sender.done(Outcome::Failed(Failure::outcome_unknown("it exited")));
     assert!(world.own.next().await.is_none());
 }
+
+#[tokio::test]
+async fn only_sessions_of_2025_11_25_that_are_told_of_tasks_may_ask_for_them_and_that_needs_no_place() {
+    let offer = r#","dev.raincheck/tasks":{"list":{}}}"#;
+    for (revision, offer, has_tasks) in
+        [("2025-11-25", offer, true), ("2025-06-18", offer, false), ("2025-11-25", "}", false)]
+    {
+        let initialized = format!(r#"{{"protocolVersion":"{revision}","capabilities":{{"tasks":{{"x":1}}}}{offer}"#);
+        let mut world = world_with(&initialized, SameId::Runs, 0).await;
+        assert_eq!(world.answer.contains(r#""tasks":{"list":{}}"#), has_tasks, "{}", world.answer);
+        assert!(!world.answer.contains("dev.raincheck") && !world.answer.contains(r#""x":1"#), "{}", world.answer);
+        for method in ["tasks/get", "tasks/cancel", "tasks/list"] {
+            let request =
+                message(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"taskId":"t"}}}}"#));
+            let Taken::Runs(mut outflow) = world.session.take(request, Credentials::default()) else { panic!() };
+            if has_tasks {
+                let asked = world.asked.recv().await.unwrap();
+                assert_eq!((asked.call.method.name(), asked.call.caller.tasks), (method, TaskSupport::Augmenting));
+            } else {
+                let Some(Outgoing::Answer(answer)) = outflow.next().await else { panic!() };
+                assert!(text(answer).contains("-32601"), "{method}");
+            }
+        }
+        let tools = r#"{"tools":[{"name":"t","execution":{"taskSupport":"optional"}}]}"#;
+        let request = Request { id: RequestId::from_number(2), method: Method::ListTools, token: None, flight: None };
+        let shown = super::super::outflow::answer(&request, Outcome::Result(json(tools)), world.session.0.tasks);
+        assert_eq!(text(shown).contains("optional"), has_tasks);
+    }
+}

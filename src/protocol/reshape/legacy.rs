@@ -35,6 +35,7 @@ pub fn legacy_result(method: &Method, result: &Json) -> Result<Rope, JsonError> 
 
 /// The result of a legacy server for `method` as a legacy client is to see it: word for word, but for `execution` of
 /// tools, since Raincheck uses a server's own tasks itself. What cannot be read is for the client to judge.
+/// Where Raincheck offers tasks of its own, that member says so and the result is not for this.
 pub fn legacy_server_result(method: &Method, result: &Json) -> Result<Rope, JsonError> {
     if *method != Method::ListTools {
         return Ok(result.clone().into());
@@ -44,15 +45,26 @@ pub fn legacy_server_result(method: &Method, result: &Json) -> Result<Rope, Json
     Ok(edit.finish())
 }
 
-/// The result of `initialize` under the revision `version`: without the capability `tasks` of 2025-11-25, which is used
-/// on the way to the server only, and without the Tasks extension, which legacy clients cannot use.
-pub fn legacy_initialize(result: &Json, version: &str) -> Result<Rope, JsonError> {
+/// Where the tasks layer puts the capability `tasks` of Raincheck itself into a result of `initialize`: the server's own
+/// never goes on to a client.
+pub const OFFERED_TASKS: &str = "dev.raincheck/tasks";
+
+/// The result of `initialize` under the revision `version`: without the capability `tasks` of the server, which is used
+/// on the way to it only, and without the Tasks extension, which legacy clients cannot use. `tasks` is the capability
+/// of Raincheck itself, if the client is to have that.
+pub fn legacy_initialize(result: &Json, version: &str, tasks: Option<&Json>) -> Result<Rope, JsonError> {
     let mut edit = Edit::of(result)?;
     edit.set("protocolVersion", Json::string(version));
+    edit.changes.push((OFFERED_TASKS, Change::Drop));
     match edit.member("capabilities").filter(Json::is_object) {
         None => edit.set("capabilities", Json::empty_object()),
         Some(capabilities) => {
-            let without_tasks = without(&capabilities, "tasks")?;
+            let mut without_tasks = without(&capabilities, "tasks")?;
+            if let Some(tasks) = tasks {
+                let mut writer = ObjectWriter::new();
+                writer.members_of(&without_tasks, |_| true)?.raw("tasks", tasks);
+                without_tasks = writer.finish_json();
+            }
             let extensions = without_tasks.member("extensions").filter(|it| it.member(TASKS_EXTENSION).is_some());
             let capabilities = match extensions {
                 None => without_tasks,
@@ -138,13 +150,21 @@ mod tests {
                 r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s"}}"#,
             ),
             (
+                r#"{"dev.raincheck/tasks":{"list":{}},"capabilities":{"tasks":{"list":{}}}}"#,
+                r#"{"protocolVersion":"2025-06-18","capabilities":{}}"#,
+            ),
+            (
                 r#"{"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{},"a/b":{}}},"zzz":1.0}"#,
                 r#"{"protocolVersion":"2025-06-18","capabilities":{"extensions":{"a/b":{}}},"zzz":1.0}"#,
             ),
             ("{}", r#"{"protocolVersion":"2025-06-18","capabilities":{}}"#),
         ];
         for (result, expected) in cases {
-            assert_eq!(text(legacy_initialize(&json(result), "2025-06-18")), expected);
+            assert_eq!(text(legacy_initialize(&json(result), "2025-06-18", None)), expected);
         }
+        let result = json(r#"{"dev.raincheck/tasks":{"a":1.0},"capabilities":{"tasks":{"list":{}},"tools":{}}}"#);
+        let ours = result.member(OFFERED_TASKS);
+        let expected = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"a":1.0}}}"#;
+        assert_eq!(text(legacy_initialize(&result, "2025-11-25", ours.as_ref())), expected);
     }
 }

@@ -11,7 +11,7 @@ use super::party::Guest;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{Failure, Handle, Outcome, ReplySender, Rope};
 use crate::runner::run::Run;
-use crate::runner::{Promotion, Questions, Shared, Way, view};
+use crate::runner::{Form, Occasion, Promotion, Questions, Shared, Way};
 use crate::store::Committed;
 use crate::task::{Owner, State, Task, TaskId};
 
@@ -85,6 +85,11 @@ impl Waiter {
 
     /// Whether a task that has ended was one for this caller: it took long enough.
     fn has_handle(&self, task: &Task) -> bool {
+        if let Form::Other(writer) = &self.way.form
+            && !writer.is_for_ended()
+        {
+            return false;
+        }
         match self.way.promotion {
             Promotion::Never => false,
             Promotion::AtOnce => true,
@@ -94,7 +99,7 @@ impl Waiter {
 
     fn handle(&self, task: &Committed<Task>) -> Outcome {
         let live = self.shared.live.get(&self.id);
-        let created = view::joined(task, live.as_deref(), self.shared.store.clock().now());
+        let created = self.shared.handle(&self.way.form, task, live.as_deref(), Occasion::Joined);
         // Whether it arrives does not matter: it can be had again.
         let (delivery, _) = Delivery::new();
         Outcome::Task(Handle { created, delivery })

@@ -55,6 +55,7 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
         session_idle: PATIENCE,
         era: UpstreamEra::Legacy,
         stderr: StderrFor::Local,
+        companion_tools: crate::config::CompanionNames::default(),
     };
     let limits = Arc::new(Limits::default());
     let (config, last_seen, shared) = (Arc::new(config), LastSeen::default(), Shared::default());

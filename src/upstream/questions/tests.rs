@@ -64,6 +64,7 @@ impl Bench {
             session_idle: Duration::from_mins(1),
             era: UpstreamEra::Legacy,
             stderr: StderrFor::Local,
+            companion_tools: crate::config::CompanionNames::default(),
         };
         change(&mut config);
         let (last_seen, shared, limits) = (LastSeen::default(), Shared::default(), Arc::new(Limits::default()));

@@ -60,6 +60,7 @@ fn server(max_sessions: usize, share: bool) -> Arc<ServerConfig> {
         session_idle: Duration::from_mins(1),
         era: UpstreamEra::Legacy,
         stderr: StderrFor::Local,
+        companion_tools: crate::config::CompanionNames::default(),
     })
 }
 

@@ -44,6 +44,7 @@ fn setup(cancel: ForwardCancel, message: usize) -> Setup {
         session_idle: Duration::from_mins(1),
         era: UpstreamEra::Legacy,
         stderr: StderrFor::Local,
+        companion_tools: crate::config::CompanionNames::default(),
     };
     let limits = Limits { message, ..Limits::default() };
     let (config, limits) = (config.into(), limits.into());

@@ -1,0 +1,83 @@
+//! Says how far a job is. Once it has ended this is its result, as the server spelled it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Companion;
+use super::job::{self, Arguments};
+use super::questions;
+use super::words::Said;
+use crate::protocol::{Call, Failure, Outcome, Retry, RpcError};
+use crate::runner::{Runner, view};
+use crate::store::Committed;
+use crate::task::{Cause, State, Task};
+use crate::tasks::handle;
+
+/// How long a check waits if it does not say.
+const USUAL: Duration = Duration::from_secs(20);
+/// The longest wait where `hold` does not say how long a host waits.
+const LONGEST: Duration = Duration::from_secs(25);
+
+/// Waits for the job a while, and says what there is.
+pub(super) async fn check(tool: &Companion, runner: &Runner, call: &Call) -> Result<Outcome, Outcome> {
+    let arguments = Arguments::of(call)?;
+    let task = arguments.job(runner, call).await?;
+    // A host that waits as long for the tool waits as long for this.
+    let longest = Some(tool.policies.of(&task.tool).hold).filter(|hold| !hold.is_zero()).unwrap_or(LONGEST);
+    let wanted = arguments.wait_seconds().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let deadline = Instant::now() + wanted.unwrap_or(USUAL).min(longest);
+    let is_enough = |task: &Task| task.state.is_terminal() || !task.state.questions().is_empty();
+    let task = job::wait_for(runner, task, deadline, is_enough).await?;
+    Ok(shown(tool, runner, &task).await)
+}
+
+/// What is to be said of the job.
+pub(super) async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Task>) -> Outcome {
+    match &task.state {
+        State::Completed { .. } => match runner.store().outcome(task).await {
+            Ok(result) => Outcome::Result(result),
+            Err(error) => handle::unreadable(&error),
+        },
+        State::Queued | State::Running { .. } => working(tool, runner, task),
+        State::InputRequired { questions, .. } => questions::asked(&tool.names, task, questions),
+        State::Failed { cause: Cause::Ours(failure) } => failed(task, &failure.message, again(failure)),
+        State::Failed { cause: Cause::Server { message, .. } } => match runner.store().outcome(task).await {
+            Ok(error) => {
+                let text = RpcError::from_server(error).map_or_else(|_| message.clone(), |error| error.to_string());
+                failed(task, &format!("the server answered with an error: {text}"), None)
+            }
+            Err(error) => handle::unreadable(&error),
+        },
+        State::Cancelled { .. } => {
+            let text = format!("Job {} was cancelled on request. It has no result.", task.id);
+            Said::of(task, text).failed().outcome()
+        }
+    }
+}
+
+fn working(tool: &Companion, runner: &Runner, task: &Committed<Task>) -> Outcome {
+    let (now, live) = (runner.store().clock().now(), runner.live().get(&task.id));
+    let how_far = view::status_message(task, live.as_deref(), now).unwrap_or_else(|| "working".to_owned());
+    let text = format!(
+        "Job {} of the tool `{}` has not ended: {how_far}. Call `{}` with the same job again. Do not call `{}` \
+         again for it: that would do the work a second time. To stop the job, call `{}`.",
+        task.id, task.tool, tool.names.check, task.tool, tool.names.cancel
+    );
+    Said::of(task, text).outcome()
+}
+
+fn failed(task: &Committed<Task>, why: &str, again: Option<&str>) -> Outcome {
+    let again = again.unwrap_or_default();
+    let text = format!("Job {} of the tool `{}` failed: {why}.{again}", task.id, task.tool);
+    Said::of(task, text).failed().outcome()
+}
+
+/// Whether the tool may be called again.
+fn again(failure: &Failure) -> Option<&'static str> {
+    match failure.retry {
+        Retry::Yes | Retry::After(_) => Some(" The tool may be called again."),
+        Retry::No => Some(" To call the tool again in the same way would not help."),
+        Retry::Unknown => None,
+    }
+}

@@ -1,0 +1,145 @@
+//! Handles in words, and the tools that go with them: for clients that cannot take a task (`fallback = "handle"`).
+//!
+//! A slow call is answered with a normal result that says, to a model, that the job goes on and which tools to call
+//! for it. Those stand beside the server's own in `tools/list` and are answered here. The handle is that of a task:
+//! whoever owns it can use it in any other way too.
+
+mod answer;
+mod cancel;
+mod check;
+mod job;
+mod list;
+mod names;
+mod questions;
+mod tools;
+mod words;
+
+use std::sync::Arc;
+
+use tower_service::Service;
+
+use self::names::Names;
+use self::words::Words;
+use super::fallback;
+use crate::config::CompanionNames;
+use crate::policy::Policies;
+use crate::protocol::{Call, ClientSession, Outcome, Reply};
+use crate::runner::{Form, Runner};
+
+pub(super) use self::words::said_no;
+
+/// The tools beside those of one server. Clones share what is known of that server's names.
+#[derive(Clone, Debug)]
+pub(super) struct Companions(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    policies: Policies,
+    names: Arc<Names>,
+    /// Whether any tool may answer with a handle in words.
+    offered: bool,
+    legacy: Arc<Words>,
+    modern: Arc<Words>,
+}
+
+/// Which of the tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Check,
+    Cancel,
+    Answer,
+}
+
+/// One of the tools, as it is called now.
+#[derive(Debug)]
+pub(super) struct Companion {
+    kind: Kind,
+    names: CompanionNames,
+    policies: Policies,
+}
+
+impl Companions {
+    /// The tools with these names, beside those of a server with these policies.
+    pub(super) fn new(wanted: CompanionNames, policies: Policies) -> Self {
+        let names = Arc::new(Names::new(wanted));
+        let offered = policies.all().any(fallback::speaks);
+        let [legacy, modern] =
+            [words::Era::Legacy, words::Era::Modern].map(|era| Arc::new(Words::new(era, Arc::clone(&names))));
+        Self(Arc::new(Shared { policies, names, offered, legacy, modern }))
+    }
+
+    /// Whether any tool of the server may answer with a handle in words.
+    pub(super) fn are_offered(&self) -> bool {
+        self.0.offered
+    }
+
+    /// How a handle is written for a client with this session.
+    pub(super) fn words(&self, session: &ClientSession) -> Form {
+        Form::Other(match session {
+            ClientSession::Legacy(_) => Arc::clone(&self.0.legacy) as _,
+            ClientSession::Stateless => Arc::clone(&self.0.modern) as _,
+        })
+    }
+
+    /// Whether a tool of this name may be one of these, for all that is known.
+    pub(super) fn may_be(&self, name: &str) -> bool {
+        self.0.names.may_be(name)
+    }
+
+    /// Finds out what the server calls its own tools, unless that is known: asked in the name of whoever makes `call`.
+    pub(super) async fn learn<S>(&self, inner: S, call: &Call)
+    where
+        S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        list::learn(&self.0.names, inner, call, None).await;
+    }
+
+    /// The tool that is called so now.
+    pub(super) fn called(&self, name: &str) -> Option<Companion> {
+        let names = self.0.names.now();
+        let kind = match name {
+            name if name == names.check => Kind::Check,
+            name if name == names.cancel => Kind::Cancel,
+            name if name == names.answer => Kind::Answer,
+            _ => return None,
+        };
+        Some(Companion { kind, names, policies: self.0.policies.clone() })
+    }
+
+    /// The reply to a `tools/list`, which the server answers with `reply`.
+    pub(super) fn list<S>(&self, runner: &Runner, inner: S, call: Call, reply: Reply) -> Reply
+    where
+        S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let shared = Arc::clone(&self.0);
+        runner.reply("list tools", |sender| list::relay(shared, inner, call, reply, sender))
+    }
+}
+
+impl Companion {
+    /// Answers a call of this tool; the server is not asked.
+    pub(super) fn answer(self, runner: &Runner, call: Call) -> Reply {
+        let job = runner.clone();
+        runner.reply("companion tool", |sender| async move {
+            // Leaving ends this call and nothing else.
+            let cancellation = sender.cancellation();
+            let outcome = tokio::select! {
+                biased;
+                () = cancellation.cancelled() => return,
+                outcome = self.outcome(&job, &call) => outcome,
+            };
+            sender.done(outcome);
+        })
+    }
+
+    async fn outcome(&self, runner: &Runner, call: &Call) -> Outcome {
+        let answered = match self.kind {
+            Kind::Check => check::check(self, runner, call).await,
+            Kind::Cancel => cancel::cancel(self, runner, call).await,
+            Kind::Answer => answer::answer(self, runner, call).await,
+        };
+        answered.unwrap_or_else(|outcome| outcome)
+    }
+}
