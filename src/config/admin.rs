@@ -7,10 +7,12 @@ use super::reader::{Reader, Section};
 use super::run::{AdminConfig, Listen};
 
 pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, listen: &Listen) -> Option<AdminConfig> {
-    // Where it is set, it is not for the servers behind.
-    let _ = reader.variable("RAINCHECK_ADMIN_TOKEN");
     let http: Option<SocketAddr> = section.get(reader, "http");
     let says_token = ["token", "token_env", "token_file", "sha256"].into_iter().any(|key| section.has(reader, key));
+    if section.has(reader, "token") {
+        // Where it comes from there, it is not for the servers behind.
+        let _ = reader.variable("RAINCHECK_ADMIN_TOKEN");
+    }
     let token = says_token.then(|| owner::proof(reader, section)).flatten();
     let Some(http) = http else {
         if says_token && !section.has(reader, "http") {

@@ -96,7 +96,8 @@ fn read_tokens<'a>(reader: &mut Reader<'a>, sections: Vec<Section<'a>>) -> Vec<N
 pub(super) fn proof<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Option<TokenProof> {
     let digest: Option<Sha256Hex> = section.get(reader, "sha256");
     if section.has(reader, "sha256") {
-        if ["token", "token_env", "token_file"].iter().any(|key| section.has(reader, key)) {
+        let others = ["token", "token_env", "token_file"].map(|key| section.get::<String>(reader, key));
+        if others.iter().any(Option::is_some) {
             section.fault(reader, "sha256", "set exactly one of token, token_env, token_file and sha256");
         }
         return digest.map(|Sha256Hex(digest)| TokenProof::Sha256(digest));
