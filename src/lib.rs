@@ -26,6 +26,9 @@
 //! | 7 | [`app`] | composition root |
 //! | 8 | [`cli`] | operator commands |
 
+// Futures of a call are deep; a later compiler makes an error of what now only looks so.
+#![recursion_limit = "256"]
+
 pub mod admin;
 pub mod app;
 pub mod cli;

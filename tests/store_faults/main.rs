@@ -18,12 +18,16 @@ use tempfile::TempDir;
 use faulty_sync::Fault;
 
 fn open(directory: &TempDir) -> Opened {
+    open_for(directory, 1000)
+}
+
+fn open_for(directory: &TempDir, max_tasks: u64) -> Opened {
     let config = StoreConfig {
         path: directory.path().join("store"),
         durability: Durability::Power,
         cache_bytes: 8 << 20,
         min_free_bytes: Some(0),
-        max_tasks: 1000,
+        max_tasks,
     };
     Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap()
 }
@@ -58,6 +62,7 @@ async fn eventually(mut done: impl AsyncFnMut() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_store_on_a_bad_disk_shows_nothing_that_is_not_durable() {
     nothing_is_visible_before_it_is_durable().await;
+    behind_a_slow_flush_writes_are_bounded_and_reads_go_on().await;
     a_failed_commit_leaves_nothing_and_the_store_mends_itself().await;
     a_flush_that_reaches_nothing_is_noticed_at_the_start();
 }
@@ -93,6 +98,46 @@ async fn nothing_is_visible_before_it_is_durable() {
     fault.release();
     settling.await.unwrap().unwrap();
     assert_eq!(status(&store, &old).await, Some("completed"));
+    store.close().await;
+}
+
+async fn behind_a_slow_flush_writes_are_bounded_and_reads_go_on() {
+    const CALLERS: usize = 4000;
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { store, .. } = open_for(&directory, 8000);
+    let old = store.create(running(&store)).await.unwrap().id;
+
+    let fault = Fault::hold();
+    let mut creating = tokio::task::JoinSet::new();
+    for _ in 0..CALLERS {
+        let (store, task) = (store.clone(), running(&store));
+        creating.spawn(async move { store.create(task).await });
+    }
+    Fault::reached().await;
+    // Those that find no place are told so while the flush is still held.
+    let mut refused = 0;
+    while refused < CALLERS / 4 {
+        let answered = tokio::time::timeout(Duration::from_secs(30), creating.join_next()).await;
+        let answered = answered.expect("writes pile up without a bound").unwrap().unwrap();
+        assert!(matches!(answered, Err(CommitError::Busy)), "answered before it was durable: {answered:?}");
+        refused += 1;
+    }
+    assert_eq!(status(&store, &old).await, Some("working"), "a read waits for the flush");
+    assert!(matches!(store.health(), Health::Ready));
+    fault.release();
+    let mut created = 0;
+    while let Some(answered) = creating.join_next().await {
+        match answered.unwrap() {
+            Ok(task) => {
+                assert_eq!(status(&store, &task.id).await, Some("working"));
+                created += 1;
+            }
+            Err(CommitError::Busy) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(created > 500 && created + refused == CALLERS, "{created} and {refused}");
+    store.settle(&old, Ending::Completed(json("1"))).await.unwrap();
     store.close().await;
 }
 

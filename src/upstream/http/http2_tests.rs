@@ -9,6 +9,7 @@ use h2::{Reason as H2, RecvStream};
 use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::client::HttpClient;
@@ -20,6 +21,14 @@ use crate::upstream::handshake::LastSeen;
 
 /// No wait is longer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a server says goodbye to a connection (`GOAWAY`).
+enum Goodbye {
+    /// What runs is answered.
+    Gentle,
+    /// Nothing is answered any more.
+    Abrupt,
+}
 
 /// An upstream over HTTP/2 to a server that does with each `tools/call` what its tool's name says, and how
 /// many of them it has seen.
@@ -34,8 +43,19 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
             let (requests, count) = (serving.clone(), Arc::clone(&count));
             serving.spawn("connection", async move {
                 let mut connection = h2::server::handshake(stream).await.unwrap();
-                while let Some(Ok((request, respond))) = connection.accept().await {
-                    requests.spawn("request", serve(request.into_body(), respond, Arc::clone(&count)));
+                let (goodbye, mut goodbyes) = mpsc::channel(1);
+                loop {
+                    tokio::select! {
+                        Some(how) = goodbyes.recv() => match how {
+                            Goodbye::Gentle => connection.graceful_shutdown(),
+                            Goodbye::Abrupt => connection.abrupt_shutdown(H2::ENHANCE_YOUR_CALM),
+                        },
+                        accepted = connection.accept() => {
+                            let Some(Ok((request, respond))) = accepted else { break };
+                            let serving = serve(request.into_body(), respond, Arc::clone(&count), goodbye.clone());
+                            requests.spawn("request", serving);
+                        }
+                    }
                 }
             });
         }
@@ -70,7 +90,12 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
     (upstream, jobs, calls)
 }
 
-async fn serve(mut body: RecvStream, mut respond: SendResponse<Bytes>, calls: Arc<AtomicUsize>) {
+async fn serve(
+    mut body: RecvStream,
+    mut respond: SendResponse<Bytes>,
+    calls: Arc<AtomicUsize>,
+    goodbye: mpsc::Sender<Goodbye>,
+) {
     let mut text = BytesMut::new();
     while let Some(Ok(data)) = body.data().await {
         text.extend_from_slice(&data);
@@ -95,6 +120,14 @@ async fn serve(mut body: RecvStream, mut respond: SendResponse<Bytes>, calls: Ar
                     stream.send_reset(H2::CANCEL);
                 }
                 Some("refused") if first => respond.send_reset(H2::REFUSED_STREAM),
+                Some("gentle") => {
+                    goodbye.send(Goodbye::Gentle).await.unwrap();
+                    whole(respond, answer(json!({ "content": [] })));
+                }
+                Some("abrupt") => {
+                    goodbye.send(Goodbye::Abrupt).await.unwrap();
+                    std::future::pending().await
+                }
                 Some("lost") => respond.send_reset(H2::CANCEL),
                 _ => whole(respond, answer(json!({ "content": [] }))),
             }
@@ -145,6 +178,16 @@ async fn a_refused_stream_was_never_taken_so_the_call_is_sent_again() {
     let (upstream, _jobs, calls) = upstream().await;
     assert!(matches!(call(&upstream, "refused").await, Outcome::Result(_)));
     assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn after_a_goodbye_calls_go_over_another_connection_and_none_is_sent_twice() {
+    let (upstream, _jobs, calls) = upstream().await;
+    assert!(matches!(call(&upstream, "gentle").await, Outcome::Result(_)), "what ran is answered");
+    assert!(matches!(call(&upstream, "fine").await, Outcome::Result(_)));
+    assert_eq!(failure(call(&upstream, "abrupt").await).reason, Reason::OutcomeUnknown);
+    assert!(matches!(call(&upstream, "fine").await, Outcome::Result(_)));
+    assert_eq!(calls.load(Ordering::SeqCst), 4, "nothing was sent twice");
 }
 
 #[tokio::test]
