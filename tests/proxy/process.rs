@@ -214,14 +214,6 @@ impl Proxy {
         self.end().await.code()
     }
 
-    /// Time on the processor since its start.
-    pub(crate) fn processor(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let (_, behind_name) = stat.rsplit_once(')').unwrap();
-        let ticks = behind_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap());
-        Duration::from_millis(ticks.sum::<u64>() * 10)
-    }
-
     /// Open file descriptors.
     pub(crate) fn files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
