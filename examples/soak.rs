@@ -81,7 +81,7 @@ async fn main() -> ExitCode {
         let caller = caller.clone();
         jobs.spawn(async move {
             while Instant::now() < until {
-                caller.once().await
+                caller.once().await;
             }
         });
     }
@@ -89,7 +89,7 @@ async fn main() -> ExitCode {
         let (address, counts) = (caller.address.clone(), Arc::clone(&counts));
         jobs.spawn(async move {
             while Instant::now() < until {
-                rude(&address, kind, until, &counts).await
+                rude(&address, kind, until, &counts).await;
             }
         });
     }
@@ -122,7 +122,7 @@ fn start(program: &str, folder: &Path) -> (Child, String) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (store, config) = (folder.join("store"), folder.join("config.toml"));
     let text = format!(
-        "[listen]\nhttp = \"127.0.0.1:{port}\"\n[store]\npath = {store:?}\nmin_free = 1\n[log]\nlevel = \"error\"\n\
+        "[listen]\nhttp = \"127.0.0.1:{port}\"\n[store]\npath = \"{}\"\nmin_free = 1\n[log]\nlevel = \"error\"\n\
          [defaults]\nafter = \"50ms\"\ntimeout = \"10s\"\nkeep = \"20s\"\n\
          [[server]]\nname = \"behind\"\ncommand = [\"@self\", \"demo-server\"]\n"
     );
@@ -165,7 +165,7 @@ impl Caller {
         let arguments = json!({ "seconds": f64::from(seconds) / 100.0, "rows": rows });
         counts.calls.fetch_add(1, Relaxed);
         let call = self.ask("tools/call", "slow_report", json!({ "name": "slow_report", "arguments": arguments }));
-        let patience = if rand::random_range(0..10) == 0 { Duration::from_millis(20) } else { Duration::from_secs(60) };
+        let patience = if rand::random_range(0..10) == 0 { Duration::from_millis(20) } else { Duration::from_mins(1) };
         let Ok(answer) = timeout(patience, call).await else {
             counts.left.fetch_add(1, Relaxed);
             return;

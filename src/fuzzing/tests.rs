@@ -7,6 +7,9 @@ use proptest::sample::{Index, select};
 
 use super::{config, header, message, record, sse};
 
+/// What a fuzzer calls.
+type Target = fn(&[u8]);
+
 /// The seeds of one target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
@@ -45,7 +48,9 @@ fn edits(seeds: Vec<Vec<u8>>) -> impl Strategy<Value = Edit> {
 fn mutated(target: &str) -> impl Strategy<Value = Vec<u8>> {
     let seeds = seeds(target);
     (select(seeds.clone()), prop::collection::vec(edits(seeds), 0..6)).prop_map(|(mut bytes, edits)| {
-        edits.into_iter().for_each(|edit| apply(&mut bytes, edit));
+        for edit in edits {
+            apply(&mut bytes, edit);
+        }
         bytes
     })
 }
@@ -82,10 +87,12 @@ fn apply(bytes: &mut Vec<u8>, edit: Edit) {
 
 #[test]
 fn every_seed_of_a_fuzz_target_holds() {
-    let targets: [(&str, fn(&[u8])); 5] =
+    let targets: [(&str, Target); 5] =
         [("message", message), ("sse", sse), ("header", header), ("config", config), ("record", record)];
     for (name, target) in targets {
-        seeds(name).iter().for_each(|seed| target(seed));
+        for seed in seeds(name) {
+            target(&seed);
+        }
     }
 }
 

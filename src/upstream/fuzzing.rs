@@ -5,6 +5,8 @@ use super::stdio::scan::{Addressee, Scan};
 /// Whom a line that arrives in these chunks is for.
 pub(crate) fn scan(chunks: &[&[u8]]) -> (Addressee, bool) {
     let mut scan = Scan::default();
-    chunks.iter().for_each(|chunk| scan.feed(chunk));
+    for chunk in chunks {
+        scan.feed(chunk);
+    }
     (scan.addressee(), scan.is_rpc())
 }

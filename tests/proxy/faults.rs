@@ -10,7 +10,8 @@ use crate::{bounded, eventually};
 async fn without_file_descriptors_it_waits_and_goes_on_when_there_are_some() {
     const FILES: u32 = 96;
     let upstream = Upstream::stdio().await;
-    let rest = "[[tool]]\nmatch = \"task\"\nmode = \"task\"";
+    // Who needs a new connection gets it when the idle ones have taken too long to say anything.
+    let rest = "[limits]\nread_timeout = \"2s\"\n[[tool]]\nmatch = \"task\"\nmode = \"task\"";
     let ground = Ground::new(&upstream, rest).with_files(FILES);
     let proxy = ground.start().await;
     let known = proxy.client();

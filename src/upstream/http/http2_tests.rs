@@ -126,7 +126,7 @@ async fn serve(
                 }
                 Some("abrupt") => {
                     goodbye.send(Goodbye::Abrupt).await.unwrap();
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
                 Some("lost") => respond.send_reset(H2::CANCEL),
                 _ => whole(respond, answer(json!({ "content": [] }))),
