@@ -124,7 +124,8 @@ fn start(program: &str, folder: &Path) -> (Child, String) {
     let text = format!(
         "[listen]\nhttp = \"127.0.0.1:{port}\"\n[store]\npath = \"{}\"\nmin_free = 1\n[log]\nlevel = \"error\"\n\
          [defaults]\nafter = \"50ms\"\ntimeout = \"10s\"\nkeep = \"20s\"\n\
-         [[server]]\nname = \"behind\"\ncommand = [\"@self\", \"demo-server\"]\n"
+         [[server]]\nname = \"behind\"\ncommand = [\"@self\", \"demo-server\"]\n",
+        store.display()
     );
     fs::write(&config, text).unwrap();
     let command = Command::new(program).args(["serve", "--config"]).arg(&config).stdin(Stdio::null()).spawn();
