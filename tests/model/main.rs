@@ -1,6 +1,12 @@
 //! The life of tasks against a small reference: clients, the server, timers, jumps of the clock and kills in any order,
 //! two things at the same time where that makes a race. What fails is shrunk to the steps that matter.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::match_same_arms,
+    reason = "a test ends where it fails; a model reads by what happens, one line each"
+)]
 
 #[path = "../asking/client.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]

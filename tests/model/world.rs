@@ -162,7 +162,7 @@ impl World {
             Op::Call => self.call(&self.process.at_once.clone()),
             Op::CallAuto => self.call(&self.process.auto.clone()),
             Op::Cancel(at) => return self.of_task(at, "tasks/cancel", json!({})),
-            Op::Answer(at) => return self.of_task(at, "tasks/update", json!({ "inputResponses": self.answers(at) })),
+            Op::Answer(at) => return self.of_task(at, "tasks/update", json!({ "inputResponses": Self::answers() })),
             Op::Wait(seconds) => {
                 self.clock.0.fetch_add(seconds * 1000, Ordering::SeqCst);
                 tokio::time::advance(Duration::from_secs(seconds)).await;
@@ -209,7 +209,7 @@ impl World {
     }
 
     /// Answers to every question that the task can have asked.
-    fn answers(&self, _: usize) -> Value {
+    fn answers() -> Value {
         (1..20)
             .map(|n| (format!("input-{n}"), json!({ "action": "decline" })))
             .collect::<serde_json::Map<_, _>>()
