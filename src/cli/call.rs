@@ -160,7 +160,7 @@ impl Endpoint {
             };
             let kind = result.member("resultType").and_then(|kind| kind.read::<String>().ok());
             match kind.as_deref() {
-                Some("task") => return TaskView::read(result).map(Called::Task),
+                Some("task") => return TaskView::handle(result).map(Called::Task),
                 Some("input_required") => {
                     let asked = client::questions(result.member("inputRequests").as_ref());
                     if !asked.is_empty() && !person.can_answer(&asked) {

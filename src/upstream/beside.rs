@@ -65,6 +65,14 @@ async fn keep<C: Connect>(sessions: &Sessions<C>, setup: &Setup, call: Call, mut
         () = left => false,
     };
     client.detach();
+    if !lost {
+        // A handle outlives the session that it was given on: what goes on as a job ends first.
+        tokio::select! {
+            () = session.calls_over() => {}
+            () = session.over() => {}
+            () = sessions.closing() => {}
+        }
+    }
     if lost {
         let server = &setup.config.name;
         tracing::debug!(%server, "the session of a legacy client was lost");

@@ -12,7 +12,7 @@ use crate::client::Client as Modern;
 use crate::legacy::{Client, Events};
 use crate::process::{Ground, Proxy};
 use crate::upstream::{Transport, Upstream};
-use crate::{bounded, member};
+use crate::{bounded, eventually, member};
 
 const BOTH: [Transport; 2] = [Transport::Stdio, Transport::Http];
 
@@ -178,6 +178,35 @@ async fn a_question_that_is_open_at_the_time_of_the_handle_goes_on_in_the_job() 
     run.says("sure").await;
     let ended = proxy.client().ended(&job(&handle)).await.result();
     assert_eq!(ended["result"]["content"][0]["text"], "sure");
+}
+
+#[tokio::test]
+async fn a_job_outlives_the_session_that_its_handle_was_given_on() {
+    for transport in BOTH {
+        let upstream = Upstream::start(transport).await;
+        let ground = Ground::new(&upstream, "[defaults]\nfallback = \"handle\"\nhold = \"200ms\"");
+        let mut proxy = ground.start().await;
+        let client = Client::open(&proxy).await;
+        let handle: Value = serde_json::from_str(&answered(&client, 1, "slow", &json!({})).await).unwrap();
+        let mut run = upstream.run().await;
+        assert_eq!(client.send(Method::DELETE, ("", ""), "").await.status(), 200);
+        run.says("after the session").await;
+        let ended = proxy.client().ended(&job(&handle)).await.result();
+        assert_eq!(ended["result"]["content"][0]["text"], "after the session", "{transport:?}");
+
+        // The same at a stop, within the grace time.
+        let client = Client::open(&proxy).await;
+        let handle: Value = serde_json::from_str(&answered(&client, 1, "slow", &json!({})).await).unwrap();
+        let mut run = upstream.run().await;
+        proxy.terminate();
+        eventually("it stops", || proxy.log().contains("stopping")).await;
+        run.says("after the stop").await;
+        assert_eq!(proxy.end().await.code(), Some(0));
+        let proxy = ground.start().await;
+        let ended = proxy.client().ended(&job(&handle)).await.result();
+        assert_eq!(ended["result"]["content"][0]["text"], "after the stop", "{transport:?}");
+        assert_eq!(upstream.cancelled(), 0);
+    }
 }
 
 #[tokio::test]

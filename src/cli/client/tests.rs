@@ -136,7 +136,7 @@ async fn follow_until(server: &Server, interrupt: impl AsyncFnMut()) -> (End, Ve
 
 async fn follow_both(server: &Server, person: &mut Person, interrupt: impl AsyncFnMut()) -> (End, Vec<String>) {
     let endpoint = server.endpoint();
-    let created = TaskView::read(call(&endpoint, "slow", "{}").await.unwrap()).unwrap();
+    let created = TaskView::handle(call(&endpoint, "slow", "{}").await.unwrap()).unwrap();
     let mut display = Display::Notes(Vec::new());
     let end =
         Follow { endpoint: &endpoint, display: &mut display, person, deadline: None, interrupt }.run(created).await;
@@ -239,6 +239,20 @@ async fn a_task_is_followed_through_its_states_to_the_result() {
     assert!(
         asked.iter().all(|(named, body)| *named && body["params"]["taskId"] == "t1" && body["method"] == "tasks/get")
     );
+}
+
+#[tokio::test]
+async fn the_handle_of_a_call_that_ended_before_leads_to_its_result() {
+    let ended = [
+        ("completed", json!({ "result": { "resultType": "complete", "content": [] } })),
+        ("failed", json!({ "error": { "code": -31003, "message": "late" } })),
+    ];
+    for (status, rest) in ended {
+        let server = Server::start(vec![task("task", status, json!({})), task("complete", status, rest)]).await;
+        let (end, _) = follow(&server).await;
+        let End::Ended(seen) = end else { panic!("{end:?}") };
+        assert_eq!(seen.word(), status);
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::error::ClientError;
 use crate::protocol::json::Part;
+use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Json, RpcError};
 
 /// A task as the server describes it.
@@ -52,7 +53,24 @@ const LONGEST: Duration = Duration::from_secs(30);
 const DEFAULT: Duration = Duration::from_secs(1);
 
 impl TaskView {
-    /// Reads a `CreateTaskResult` or the result of `tasks/get`.
+    /// Reads a `CreateTaskResult`. It has no outcome, even if it repeats an earlier call that has ended: then the task is
+    /// to be looked at without a wait.
+    pub(crate) fn handle(raw: Json) -> Result<Self, ClientError> {
+        let is_over =
+            raw.member("status").is_some_and(|status| matches!(status.as_str(), r#""completed""# | r#""failed""#));
+        if !is_over {
+            return Self::read(raw);
+        }
+        let mut shown = ObjectWriter::new();
+        let members = raw.members().map_err(|error| ClientError::NotMcp(error.to_string()))?;
+        for (name, value) in members.iter().filter(|(name, _)| !matches!(*name, "status" | "pollIntervalMs")) {
+            shown.raw(name, &Json::of(raw.bytes(), value));
+        }
+        shown.string("status", "working").number_or_null("pollIntervalMs", Some(0));
+        Ok(Self { raw: raw.clone(), ..Self::read(shown.finish_json())? })
+    }
+
+    /// Reads the result of `tasks/get`, or a `CreateTaskResult` of a task that goes on.
     pub(crate) fn read(raw: Json) -> Result<Self, ClientError> {
         let wrong = |what: &str| ClientError::NotMcp(format!("the task has no {what} that can be read"));
         let members = raw.members().map_err(|error| ClientError::NotMcp(error.to_string()))?;

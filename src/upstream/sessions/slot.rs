@@ -15,6 +15,8 @@ use crate::protocol::Failure;
 pub(super) struct Slot<S> {
     pub(super) state: watch::Sender<State<S>>,
     visits: Mutex<Visits>,
+    /// The last call on it has ended.
+    quiet: Notify,
     /// To be closed if it is not in use.
     pub(super) unwanted: Notify,
     /// Somebody waits for room: the first session that is used no more is to go.
@@ -55,7 +57,7 @@ pub(super) struct Visit<S> {
 #[derive(Debug)]
 pub(in crate::upstream) struct Lease<S> {
     session: S,
-    _visit: Visit<S>,
+    visit: Visit<S>,
     _turn: Option<OwnedSemaphorePermit>,
 }
 
@@ -64,6 +66,7 @@ impl<S: Session> Slot<S> {
         Self {
             state: watch::Sender::new(State::Connecting),
             visits: Mutex::new(Visits { all: 0, calls: 0, left: Instant::now() }),
+            quiet: Notify::new(),
             unwanted: Notify::new(),
             pressed,
             dismissed: CancellationToken::new(),
@@ -136,22 +139,42 @@ impl<S> Visit<S> {
     /// Waits for the turn of this visit, if `serial`.
     pub(super) async fn take_turn(self, session: S, serial: bool) -> Lease<S> {
         let turn = if serial { Arc::clone(&self.slot.turn).acquire_owned().await.ok() } else { None };
-        Lease { session, _visit: self, _turn: turn }
+        Lease { session, visit: self, _turn: turn }
     }
 }
 
 impl<S> Drop for Visit<S> {
     fn drop(&mut self) {
         let slot = &self.slot;
-        let is_last = {
+        let (is_last, is_quiet) = {
             let mut visits = slot.visits();
             visits.all = visits.all.saturating_sub(1);
             visits.calls = visits.calls.saturating_sub(usize::from(self.want.is_call()));
             visits.left = Instant::now();
-            visits.all == 0
+            (visits.all == 0, visits.calls == 0)
         };
+        if is_quiet && self.want.is_call() {
+            slot.quiet.notify_waiters();
+        }
         if is_last && slot.pressed.swap(false, Ordering::SeqCst) {
             slot.unwanted.notify_one();
+        }
+    }
+}
+
+impl<S> Lease<S> {
+    /// Resolves when no call runs on the session in whose course the server may ask.
+    pub(in crate::upstream) async fn calls_over(&self) {
+        let slot = &self.visit.slot;
+        loop {
+            let quiet = slot.quiet.notified();
+            tokio::pin!(quiet);
+            // Before the look, so that an end in between is not missed.
+            quiet.as_mut().enable();
+            if slot.visits().calls == 0 {
+                return;
+            }
+            quiet.await;
         }
     }
 }
