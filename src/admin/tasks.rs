@@ -83,7 +83,9 @@ pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
 }
 
 fn find(runner: &Runner, id: &str) -> Result<Committed<Task>, Box<Answer>> {
-    let unknown = || Box::new(refused(StatusCode::NOT_FOUND, "there is no such task"));
+    let unknown = || {
+        Box::new(refused(StatusCode::NOT_FOUND, "there is no such task; the whole ID is wanted, as the list shows it"))
+    };
     let id: TaskId = id.parse().map_err(|_| unknown())?;
     match runner.store().look(&id) {
         Ok(task) => task.ok_or_else(unknown),

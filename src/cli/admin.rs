@@ -1,10 +1,12 @@
 //! `raincheck admin`: an operator looks at tasks and stops them.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 use url::form_urlencoded;
 
 use super::operator::Operator;
@@ -16,6 +18,10 @@ pub(super) struct Admin {
     #[command(subcommand)]
     command: Command,
 }
+
+/// How long the end of a cancelled task is waited for, and the pause between two looks.
+const PATIENCE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -70,8 +76,10 @@ impl Admin {
                 let filter = [("state", state), ("server", server), ("tool", tool), ("owner", owner)];
                 list(&filter, newest, &common).await
             }
-            Command::Show { id, common } => one(Method::GET, &id, "", &common).await,
-            Command::Cancel { id, common } => one(Method::POST, &id, "/cancel", &common).await,
+            Command::Show { id, common } => {
+                ask(Method::GET, &id, "", &common).await.map(|task| shown(&task, "", &common))
+            }
+            Command::Cancel { id, common } => cancel(&id, &common).await,
         };
         match done.and_then(|text| terminal::print(&terminal::plain(&text)).map_err(|error| error.to_string())) {
             Ok(()) => exit::OK,
@@ -115,13 +123,41 @@ async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common)
     Ok(table(&tasks))
 }
 
-async fn one(method: Method, id: &str, action: &str, common: &Common) -> Result<String, String> {
+/// Has a task stopped, waits a little for its end, and says what came of it.
+async fn cancel(id: &str, common: &Common) -> Result<String, String> {
+    let before = ask(Method::GET, id, "", common).await?;
+    if has_ended(&before) {
+        return Ok(shown(&before, "It had ended before; there was nothing to stop.", common));
+    }
+    let mut task = ask(Method::POST, id, "/cancel", common).await?;
+    let until = Instant::now() + PATIENCE;
+    while !has_ended(&task) && Instant::now() < until {
+        sleep(POLL).await;
+        task = ask(Method::GET, id, "", common).await?;
+    }
+    let said = if has_ended(&task) { "It has ended." } else { "It was asked to stop and has not ended yet." };
+    Ok(shown(&task, said, common))
+}
+
+fn has_ended(task: &Value) -> bool {
+    matches!(task.get("state").and_then(Value::as_str), Some("completed" | "failed" | "cancelled"))
+}
+
+async fn ask(method: Method, id: &str, action: &str, common: &Common) -> Result<Value, String> {
     let id: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
-    let task = common.operator.ask(method, &format!("/api/tasks/{id}{action}")).await?;
+    common.operator.ask(method, &format!("/api/tasks/{id}{action}")).await
+}
+
+/// A task, with a line in front unless it is for a program.
+fn shown(task: &Value, line: &str, common: &Common) -> String {
     if common.json {
-        return Ok(task.to_string());
+        return task.to_string();
     }
     let mut text = String::new();
+    if !line.is_empty() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{line}");
+    }
     // Writing to a string cannot fail.
     for (label, name) in [
         ("id", "id"),
@@ -133,13 +169,13 @@ async fn one(method: Method, id: &str, action: &str, common: &Common) -> Result<
         ("created", "createdAt"),
         ("updated", "lastUpdatedAt"),
     ] {
-        let _ = writeln!(text, "{label:8} {}", field(&task, name, 300));
+        let _ = writeln!(text, "{label:8} {}", field(task, name, 300));
     }
     for (name, value) in task.get("facts").and_then(Value::as_object).into_iter().flatten() {
         let name = name.strip_prefix("dev.raincheck/").unwrap_or(name);
         let _ = writeln!(text, "{:8} {}", terminal::one_line(name, 20), terminal::one_line(&value.to_string(), 300));
     }
-    Ok(text)
+    text
 }
 
 /// One line a task, in columns as wide as they need to be.

@@ -80,7 +80,11 @@ impl Call {
             _ = signals.next() => return Err(Stop::new(exit::INTERRUPTED, "interrupted; the call was cancelled")),
             called = endpoint.call(&self.tool, &arguments, display, &mut person) => called.map_err(Stop::call)?,
             () = expired(deadline) => {
-                return Err(Stop::new(exit::FAILURE, "no answer came in time; the call was cancelled"));
+                let what = match self.key {
+                    None => "no answer came in time; the call was cancelled",
+                    Some(_) => "no answer came in time; the call goes on: repeat it with the same --key to join it",
+                };
+                return Err(Stop::new(exit::FAILURE, what));
             }
         };
         let task = match called {

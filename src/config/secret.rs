@@ -19,7 +19,7 @@ pub(super) fn one_of<'a>(
     let filed: Option<String> = section.get(reader, file);
     let present = [plain, variable, file].into_iter().filter(|key| section.has(reader, key)).count();
     if present != 1 {
-        let message = format!("set exactly one of {plain}, {variable} and {file}");
+        let message = format!("set exactly one of {plain}, {variable}, {file} and sha256");
         section.fault(reader, plain, message);
         return None;
     }

@@ -225,7 +225,11 @@ impl fmt::Display for HandlesError {
             }
             HandlesFault::Io(_) => write!(f, "the file of handles {path} cannot be used"),
             HandlesFault::Unknown(prefix) => {
-                write!(f, "no handle in {path} begins with \"{}\"; name its server with --url", prefix.escape_debug())
+                write!(
+                    f,
+                    "no handle in {path} begins with \"{}\"; for a handle that is not there name its server with --url (get, answer, cancel)",
+                    prefix.escape_debug()
+                )
             }
             HandlesFault::Ambiguous { prefix, count } => {
                 write!(f, "{count} handles in {path} begin with \"{}\"; write more of it", prefix.escape_debug())

@@ -174,10 +174,13 @@ pub(crate) fn failure(error: &RpcError) -> String {
         (Some(true), None) => text.push_str("\nIt may be called again: nothing was run."),
         (Some(false), _) => text.push_str("\nCalling it again would fail again."),
         // Only our own errors say so; of others nothing is known.
-        (None, _) if data.get("reason").is_some() => {
-            text.push_str("\nNobody knows whether the tool has run; check before you call it again.");
-        }
-        (None, _) => {}
+        (None, _) => match data.get("reason").and_then(Value::as_str) {
+            Some("timeout" | "idle_timeout" | "input_timeout" | "over_budget") => {
+                text.push_str("\nThe tool has run for a while; check what it has done before you call it again.");
+            }
+            Some(_) => text.push_str("\nNobody knows whether the tool has run; check before you call it again."),
+            None => {}
+        },
     }
     text
 }

@@ -105,7 +105,7 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
         &[
             ("owner.token[0].token", "leave out the word Bearer"),
             ("owner.token[1].name", "is missing"),
-            ("owner.token[1].token", "exactly one of token, token_env and token_file"),
+            ("owner.token[1].token", "exactly one of token, token_env, token_file and sha256"),
         ],
     ),
     (

@@ -67,7 +67,8 @@ impl WriteHandle for Words {
         let _ = write!(
             text,
             " Do not call `{tool}` again for it: that would do the work a second time. To get the result, call \
-             `{check}` with {{\"job\":\"{id}\"}}. It waits up to 20 seconds and returns as soon as the job has ended; \
+             `{check}` with {{\"job\":\"{id}\"}}. It waits a while, 20 seconds at most, and returns as soon as the job has \
+             ended; \
              while it says that the job has not ended, call it again. To stop the job, call `{}`.",
             names.cancel
         );
