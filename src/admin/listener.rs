@@ -18,7 +18,7 @@ use crate::jobs::Jobs;
 /// Connections at the same time; more wait.
 const CONNECTIONS: usize = 32;
 /// How long the headers of a request, or a connection without one, may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of all headers of a request.
 const HEADER_BYTES: usize = 16 << 10;
 /// How long nothing is accepted after the system had nothing left to accept with.

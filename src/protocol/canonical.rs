@@ -5,6 +5,7 @@
 //! without zeros at either end, and an exponent.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::json::Json;
 
@@ -23,10 +24,10 @@ struct Text<'a> {
     at: usize,
 }
 
-/// A member of an object: its name in UTF-16, as the RFC orders them, and its canonical text.
+/// A member of an object: its name in UTF-16, as the RFC orders them, and where its canonical text is behind the brace.
 struct Member {
     name: Vec<u16>,
-    text: Vec<u8>,
+    text: Range<usize>,
 }
 
 impl<'a> Text<'a> {
@@ -46,25 +47,35 @@ impl<'a> Text<'a> {
 
     fn object(&mut self, out: &mut Vec<u8>) {
         self.at += 1;
+        out.push(b'{');
+        let start = out.len();
         let mut members = Vec::new();
         while matches!(self.peek(), Some(byte) if byte != b'}') {
-            let (mut text, name) = string(self.string());
-            text.push(b':');
+            if !members.is_empty() {
+                out.push(b',');
+            }
+            let from = out.len() - start;
+            let (text, name) = string(self.string());
+            out.extend_from_slice(&text);
+            out.push(b':');
             self.peek();
             self.at += 1;
-            self.value(&mut text);
-            members.push(Member { name, text });
+            self.value(out);
+            members.push(Member { name, text: from..out.len() - start });
             self.pass(b',');
         }
         self.at += 1;
-        // A name that appears twice keeps its order: two readers could read two different values.
-        members.sort_by(Member::compare);
-        out.push(b'{');
-        for (at, member) in members.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
+        // What is in order already stays where it is: with depth and size a caller could make each level dear.
+        if !members.is_sorted_by(|one, next| one.name <= next.name) {
+            let written = out.split_off(start);
+            // A name that appears twice keeps its order: two readers could read two different values.
+            members.sort_by(Member::compare);
+            for member in &members {
+                if out.len() > start {
+                    out.push(b',');
+                }
+                out.extend_from_slice(written.get(member.text.clone()).unwrap_or_default());
             }
-            out.extend_from_slice(&member.text);
         }
         out.push(b'}');
     }
