@@ -306,7 +306,8 @@ impl Legacy {
             Ok(Some(Event { text, is_answer: true, .. })) if !is_batch && !is_primed => {
                 return Ok(whole(sender.accepts, text));
             }
-            Ok(None) => return Ok(empty(StatusCode::ACCEPTED)),
+            Ok(None) if !is_primed => return Ok(empty(StatusCode::ACCEPTED)),
+            // A stream that the server drops at once is one to come back to.
             Ok(first) => first,
             Err(_) => None,
         };
