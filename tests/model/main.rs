@@ -27,6 +27,9 @@ use world::World;
 /// How many cases; another number comes from the environment.
 const CASES: &str = "RAINCHECK_MODEL_CASES";
 
+/// How often it is looked whether all is as it should be.
+const RESTS: usize = 200;
+
 /// Calls that there are at most.
 const CALLS: usize = 6;
 
@@ -75,35 +78,31 @@ async fn check(steps: Vec<Vec<Op>>) -> Result<(), TestCaseError> {
     let (mut world, mut model) = (World::new(), Model::default());
     for (at, ops) in steps.iter().enumerate() {
         world.act(ops).await;
-        let candidates = outcomes(&model, ops);
-        let mut wrong = Vec::new();
-        let mut found = None;
-        for candidate in candidates {
-            match settled(&mut world, &candidate).await {
-                None => {
-                    found = Some(candidate);
-                    break;
-                }
-                Some(why) => wrong.push(why),
+        match settled(&mut world, outcomes(&model, ops)).await {
+            Ok(next) => model = next,
+            Err(wrong) => {
+                return Err(TestCaseError::fail(format!("after step {at}, {ops:?}: {}", wrong.join("; or "))));
             }
-        }
-        match found {
-            Some(next) => model = next,
-            None => return Err(TestCaseError::fail(format!("after step {at}, {ops:?}: {}", wrong.join("; or ")))),
         }
     }
     world.end().await;
     Ok(())
 }
 
-/// What is wrong even after a while: what takes several writes may need more turns than one rest gives.
-async fn settled(world: &mut World, model: &Model) -> Option<String> {
-    let mut wrong = None;
-    for _ in 0..10 {
-        wrong = world.differs(model).await;
-        wrong.as_ref()?;
+/// The one that is right, or what is wrong with each even after a while: what takes several writes may need more turns
+/// than one rest gives, and on a busy machine many more.
+async fn settled(world: &mut World, candidates: Vec<Model>) -> Result<Model, Vec<String>> {
+    let mut wrong = Vec::new();
+    for _ in 0..RESTS {
+        wrong.clear();
+        for candidate in &candidates {
+            match world.differs(candidate).await {
+                None => return Ok(candidate.clone()),
+                Some(why) => wrong.push(why),
+            }
+        }
     }
-    wrong
+    Err(wrong)
 }
 
 /// With a clock that stands still unless a step says otherwise.
