@@ -56,6 +56,22 @@ async fn the_answer_waits_for_a_client_that_had_no_more_than_the_priming_event()
 }
 
 #[tokio::test]
+async fn a_stream_that_the_server_drops_at_once_has_its_priming_event_and_is_one_to_come_back_to() {
+    let mut server = Setup::new().start().await;
+    let (mut client, mut again) = (server.connect().await, server.connect().await);
+    let session = Session::open(&mut server, &mut client, "2025-11-25").await;
+    client.post(&tool("7"), &session.header()).await;
+    let asked = server.asked().await;
+    asked.sender.event(Event::Paused);
+    assert_eq!(client.head().await.status, 200);
+    assert_eq!(event(&mut client).await.unwrap().id.as_deref(), Some("1-0"));
+    assert_eq!(event(&mut client).await, None);
+    asked.sender.done(result("{}"));
+    assert_eq!(session.get(&mut again, "1-0").await.status, 200);
+    assert_eq!(message(&mut again).await["id"], 7);
+}
+
+#[tokio::test]
 async fn a_get_stream_goes_on_after_the_last_event_that_was_seen() {
     let mut server = Setup::new().start().await;
     let (mut client, mut stream, mut again) = (server.connect().await, server.connect().await, server.connect().await);
