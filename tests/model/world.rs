@@ -24,6 +24,8 @@ use tempfile::TempDir;
 use tokio::task::{JoinHandle, yield_now};
 use tower::{Layer, Service, ServiceExt};
 
+use futures_util::FutureExt;
+
 use crate::asking::call_of;
 use crate::reference::{AFTER, ASK_LIMIT, KEEP, Model, Op, QUEUE_LIMIT, RUN_LIMIT, SLOTS, Stand};
 use crate::support::calls::{shown, text};
@@ -253,6 +255,10 @@ impl World {
             self.calls[n].sent += 1;
         }
         for known in &mut self.calls {
+            // Answered, so that it can ask again.
+            if known.asking.as_mut().is_some_and(|asking| asking.given().now_or_never().is_some()) {
+                known.asking = None;
+            }
             if let Some(caller) = known.caller.take_if(|caller| caller.is_finished()) {
                 known.told = Some(caller.await.unwrap());
             }
