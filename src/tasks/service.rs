@@ -205,7 +205,7 @@ where
                 State::Refused(error) => return Reply::ready(Outcome::Error(error)),
             }
         }
-        let plan = self.plan(What::Tool(tool.to_owned()), self.policies.of(tool), way, carries);
+        let plan = self.plan(What::Tool(tool.to_owned()), policy, way, carries);
         self.runner.run(self.inner.clone(), call, plan)
     }
 }
