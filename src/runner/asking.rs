@@ -31,7 +31,10 @@ impl Attendance {
             refuse_method(ask);
             return Some(seat);
         }
-        if !self.way.abilities.covers(ask.question()) {
+        let is_asked_in_rounds = matches!(self.way.questions, Questions::RoundTrip | Questions::First { .. });
+        let covered =
+            self.way.abilities.covers(ask.question()) || (is_asked_in_rounds && seat.has_twin_for(ask.question()));
+        if !covered {
             ask.is_undeclared();
             return Some(seat);
         }

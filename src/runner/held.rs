@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::board::Board;
+use super::form::Form;
 use super::joining::Reservation;
 use super::seat::{HandleDelivery, Held, Owned, Recorded, Standing, Wish, copy, ending};
 use crate::jobs::Jobs;
@@ -32,7 +33,7 @@ impl Held {
         let left = async {
             self.sender.cancelled().await;
             for joined in &self.joined {
-                joined.cancelled().await;
+                joined.sender.cancelled().await;
             }
         };
         let cancelled = async {
@@ -50,7 +51,7 @@ impl Held {
     }
 
     pub(super) fn is_deserted(&self) -> bool {
-        self.sender.is_cancelled() && self.joined.iter().all(ReplySender::is_cancelled)
+        self.sender.is_cancelled() && self.joined.iter().all(|joined| joined.sender.is_cancelled())
     }
 
     /// Whether the call goes on without those on the line: others wait for it, or they left and will come back.
@@ -109,8 +110,8 @@ impl Recorded {
     }
 
     /// The task, whose handle is given to all who are on the line.
-    pub(super) fn handed_over(self, held: Held, created: &Rope) -> Owned {
-        let delivery = held.hand_over(created);
+    pub(super) fn handed_over(self, held: Held, form: &Form, write: &dyn Fn(&Form) -> Rope) -> Owned {
+        let delivery = held.hand_over(form, write);
         // The caller finds it again, whether or not the handle arrives.
         let delivery = if self.settler.outlives_caller() { HandleDelivery::Out } else { delivery };
         Owned { settler: self.settler, live: self.live, delivery }

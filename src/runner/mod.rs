@@ -33,6 +33,7 @@ mod seat;
 mod settler;
 mod shares;
 mod timing;
+mod twin;
 pub mod view;
 
 use std::convert::Infallible;

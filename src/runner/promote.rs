@@ -52,8 +52,9 @@ impl Run {
         let form = seed.form.clone().unwrap_or_else(|| self.plan.way.form.clone());
         let (held, recorded, task) = self.commit(held, seed).await?;
         tracing::debug!(task = ?task.id, tool = self.plan.what.name(), "a call became a task");
-        let created = self.shared.handle(&form, &task, Some(&recorded.live), Occasion::Made);
-        Ok(recorded.handed_over(held, &created))
+        let live = Arc::clone(&recorded.live);
+        let write = |form: &Form| self.shared.handle(form, &task, Some(&live), Occasion::Made);
+        Ok(recorded.handed_over(held, &form, &write))
     }
 
     pub(super) fn record(&self, state: State, asked: Asked, now: Timestamp, repeat: Option<Repeat>) -> Task {
@@ -94,8 +95,9 @@ impl Attendance {
             return Seat::Held(Held { standing, promote_at: Some(again), ..held });
         };
         tracing::debug!(task = ?id, tool = self.run.plan.what.name(), "a call became a task");
-        let created = self.run.shared.handle(&self.way.form, &task, Some(&recorded.live), Occasion::Made);
-        Seat::Task(recorded.handed_over(held, &created))
+        let live = Arc::clone(&recorded.live);
+        let write = |form: &Form| self.run.shared.handle(form, &task, Some(&live), Occasion::Made);
+        Seat::Task(recorded.handed_over(held, &self.way.form, &write))
     }
 }
 

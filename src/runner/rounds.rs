@@ -11,9 +11,10 @@ use super::parked::{LONGEST, Resume};
 use super::responses::Responses;
 use super::run::Run;
 use super::seat::{Held, Owned, Parked, Seat, Standing, passed_on, size};
+use super::twin::{self, Twin};
 use super::{Promotion, Questions, view};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Abilities, Failure, Outcome, Question, Reason, ReplySender, Retry, RpcError};
+use crate::protocol::{Abilities, Failure, Outcome, Question, Reason, Retry};
 use crate::task::OpenQuestion;
 
 /// Callers who may wait for the outcome of the same retry.
@@ -25,7 +26,13 @@ impl Attendance {
         let shared = &self.run.shared;
         let (Some(desk), Some(subject)) = (&mut self.desk, &self.subject) else { return Seat::Held(held) };
         let mut not_asked = Held { promote_at: desk.promote_at.take(), ..held };
-        let questions = desk.board.questions();
+        let mut questions = desk.board.questions();
+        let can_be_asked = |twin: &Twin| twin::covers_all(&twin.way.abilities, &questions);
+        if !not_asked.joined.iter().any(can_be_asked) {
+            // Nobody else can be asked all of it.
+            drop_undeclared(desk, &self.way.abilities);
+            questions = desk.board.questions();
+        }
         if questions.is_empty() {
             return Seat::Held(not_asked);
         }
@@ -44,7 +51,10 @@ impl Attendance {
             let kinds = questions.iter().map(|question| question.kind).collect();
             record.live.party().set_round(Some(Round { result: result.clone(), kinds }));
         }
-        not_asked.done(Outcome::Shaped(result));
+        for twin in not_asked.joined {
+            twin.asked(&questions, &result);
+        }
+        not_asked.sender.done(twin::round_for(&self.way.abilities, &questions, &result));
         Seat::Parked(Parked { until: Instant::now() + patience, ended: None, record })
     }
 
@@ -101,19 +111,16 @@ impl Attendance {
             }
             Seat::Held(mut held) => {
                 answer(desk, responses);
-                held.joined.retain(|joined| !joined.is_cancelled());
+                held.joined.retain(|joined| !joined.sender.is_cancelled());
                 if held.joined.len() < MOST_JOINED {
-                    held.joined.push(sender);
+                    held.joined.push(Twin { sender, way });
                 } else {
                     sender.done(Outcome::Failed(too_many()));
                 }
                 Some(Seat::Held(held))
             }
             Seat::Task(owned) => {
-                match way.promotion {
-                    Promotion::After(_) | Promotion::AtOnce => self.run.show_again(&owned, &way.form, sender).await,
-                    Promotion::Never => sender.done(Outcome::Error(RpcError::tasks_not_declared())),
-                }
+                self.run.show_again(&owned, Twin { sender, way }).await;
                 Some(Seat::Task(owned))
             }
         }
@@ -129,7 +136,7 @@ impl Attendance {
                 // Who finds this closed looks among the outcomes.
                 counter.close();
                 let late = std::iter::from_fn(|| counter.waiting()).filter(|late| late.round == round);
-                held.joined.extend(late.map(|late| late.sender));
+                held.joined.extend(late.map(|late| Twin { sender: late.sender, way: late.way }));
                 Seat::Held(held)
             }
             (seat, _) => seat,
@@ -163,19 +170,19 @@ impl Attendance {
 
 impl Run {
     /// A retry whose call has become a task for another copy of it gets the same handle.
-    async fn show_again(&self, owned: &Owned, form: &Form, sender: ReplySender) {
+    async fn show_again(&self, owned: &Owned, twin: Twin) {
         let store = &self.shared.store;
         let principal = store.owner(&self.principal);
         let outcome = match store.get(&principal, &owned.settler.id()).await {
             Ok(Some(task)) => {
-                let created = self.shared.handle(form, &task, Some(&owned.live), Occasion::Made);
+                let write = |form: &Form| self.shared.handle(form, &task, Some(&owned.live), Occasion::Made);
                 // Whether it arrives does not matter: the first copy decides that.
-                drop(Held::alone(sender, None).hand_over(&created));
+                drop(twin.handed(&write));
                 return;
             }
             Ok(None) | Err(_) => Failure::outcome_unknown("the call goes on as a task that cannot be read"),
         };
-        sender.done(Outcome::Failed(outcome));
+        twin.sender.done(Outcome::Failed(outcome));
     }
 }
 

@@ -6,13 +6,15 @@ use futures_util::future::{SelectOk, select_ok};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
+use super::form::Form;
 use super::joining::{Reservation, cancelled};
 use super::live::Live;
 use super::settler::Settler;
+use super::twin::Twin;
 use crate::clock::Timestamp;
 use crate::jobs::Jobs;
 use crate::protocol::reply::Delivery;
-use crate::protocol::{Event, Failure, Handle, Json, Outcome, Reason, ReplySender, Retry, reshape};
+use crate::protocol::{Event, Failure, Handle, Json, Outcome, Question, Reason, ReplySender, Retry, Rope, reshape};
 use crate::store::Ending;
 
 /// Who waits for a run.
@@ -30,8 +32,8 @@ pub(super) enum Seat {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) sender: ReplySender,
-    /// Others who sent the same retry and get the same outcome.
-    pub(super) joined: Vec<ReplySender>,
+    /// Copies of the same retry, which get the same outcome.
+    pub(super) joined: Vec<Twin>,
     /// When the call is to become a task; `None` for never.
     pub(super) promote_at: Option<Instant>,
     /// Whether others may join the call.
@@ -147,6 +149,11 @@ impl Seat {
         }
     }
 
+    /// Whether another copy of the retry that waits declares that it can be asked this.
+    pub(super) fn has_twin_for(&self, question: &Question) -> bool {
+        matches!(self, Self::Held(held) if held.joined.iter().any(|twin| twin.way.abilities.covers(question)))
+    }
+
     /// Hands over how the run ended.
     pub(super) async fn end(self, outcome: Outcome) {
         match self {
@@ -208,22 +215,17 @@ impl Held {
     /// Ends the call for all who are on the line.
     pub(super) fn done(self, outcome: Outcome) {
         for joined in self.joined {
-            joined.done(copy(&outcome));
+            joined.sender.done(copy(&outcome));
         }
         self.sender.done(outcome);
     }
 
-    /// Gives the handle to all who are on the line.
-    pub(super) fn hand_over(self, created: &crate::protocol::Rope) -> HandleDelivery {
-        let deliveries: Vec<_> = std::iter::once(self.sender)
-            .chain(self.joined)
-            .map(|sender| {
-                let (delivery, delivered) = Delivery::new();
-                sender.done(Outcome::Task(Handle { created: created.clone(), delivery }));
-                delivered
-            })
-            .collect();
-        HandleDelivery::Under(select_ok(deliveries))
+    /// Gives the handle to all who are on the line and can take one, in the form that each takes.
+    pub(super) fn hand_over(self, form: &Form, write: &dyn Fn(&Form) -> Rope) -> HandleDelivery {
+        let (delivery, delivered) = Delivery::new();
+        self.sender.done(Outcome::Task(Handle { created: write(form), delivery }));
+        let twins = self.joined.into_iter().filter_map(|twin| twin.handed(write));
+        HandleDelivery::Under(select_ok(std::iter::once(delivered).chain(twins)))
     }
 }
 

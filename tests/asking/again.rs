@@ -10,7 +10,7 @@ use crate::client::{
     retry_of,
 };
 use crate::rounds::asked;
-use crate::support::calls::text;
+use crate::support::calls::{shown, text};
 use crate::support::layer::{PATIENCE, Proxy};
 
 fn retry(round: &Value, responses: &Value) -> Call {
@@ -54,7 +54,7 @@ async fn an_outcome_is_kept_for_the_round_that_led_to_it_and_not_for_an_earlier_
     let reply = proxy.send(retry(&first_round, &json!({ "input-1": {} }))).await;
     answer(&mut one).await.unwrap();
     let mut two = ask(&server, "and?");
-    let second_round = crate::support::calls::shown(timeout(PATIENCE, reply.outcome()).await.unwrap());
+    let second_round = shown(timeout(PATIENCE, reply.outcome()).await.unwrap());
     let reply = proxy.send(retry(&second_round, &json!({ "input-2": {} }))).await;
     answer(&mut two).await.unwrap();
     server.done(done());
@@ -86,7 +86,7 @@ async fn what_a_retry_does_not_declare_any_more_is_not_asked_in_its_task_either(
         question.kind = raincheck::protocol::QuestionKind::Sampling;
         ask_as(&server, question)
     });
-    let round = crate::support::calls::shown(timeout(PATIENCE, reply.outcome()).await.unwrap());
+    let round = shown(timeout(PATIENCE, reply.outcome()).await.unwrap());
     assert_eq!(keys(&round), ["input-1", "input-2"]);
     let less = json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
     let answers = json!({ "input-1": accepted(&json!(1)) });
@@ -96,4 +96,67 @@ async fn what_a_retry_does_not_declare_any_more_is_not_asked_in_its_task_either(
     assert_eq!(created["status"], "working", "{created}");
     server.done(done());
     assert_eq!(proxy.ended(&id_of(&created)).await["status"], "completed");
+}
+
+/// A question about which a retry that waits with others says nothing must not reach it: each request counts alone.
+#[tokio::test]
+async fn a_copy_of_a_held_retry_that_declares_less_is_told_so_and_the_other_has_the_round() {
+    for less_comes_first in [false, true] {
+        let mut proxy = Proxy::new(policy(Mode::Sync));
+        let (round, server, mut asking) = asked(&mut proxy, call("tools/call", export())).await;
+        let params = || retry_of(export(), &round, &json!({ "input-1": {} }));
+        let less = || call_with(&json!({ "sampling": {} }), "tools/call", params());
+        let (full, less) = if less_comes_first {
+            let less = proxy.send(less()).await;
+            (proxy.send(call("tools/call", params())).await, less)
+        } else {
+            let full = proxy.send(call("tools/call", params())).await;
+            (full, proxy.send(less()).await)
+        };
+        answer(&mut asking).await.unwrap();
+        let mut more = ask(&server, "and?");
+        let (full, less) = tokio::join!(timeout(PATIENCE, full.outcome()), timeout(PATIENCE, less.outcome()));
+        let (next, less) = (shown(full.unwrap()), shown(less.unwrap()));
+        assert_eq!((&next["resultType"], keys(&next)), (&json!("input_required"), vec!["input-2".to_owned()]));
+        assert_eq!(less["error"]["code"], -32021, "{less}");
+        assert_eq!(less["error"]["data"]["requiredCapabilities"], json!({ "elicitation": {} }));
+        let reply = proxy.send(retry(&next, &json!({ "input-2": accepted(&json!(2)) }))).await;
+        assert_eq!(answer(&mut more).await, Ok(accepted(&json!(2))));
+        server.done(done());
+        assert!(matches!(timeout(PATIENCE, reply.outcome()).await.unwrap(), Outcome::Result(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_none_of_the_copies_of_a_retry_declares_is_refused_and_the_call_goes_on() {
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let (round, server, mut asking) = asked(&mut proxy, call("tools/call", export())).await;
+    let less = || {
+        let params = retry_of(export(), &round, &json!({ "input-1": {} }));
+        call_with(&json!({ "sampling": {} }), "tools/call", params)
+    };
+    let (one, two) = (proxy.send(less()).await, proxy.send(less()).await);
+    answer(&mut asking).await.unwrap();
+    assert_eq!(answer(&mut ask(&server, "and?")).await, Err(-32601));
+    server.done(done());
+    assert!(matches!(timeout(PATIENCE, one.outcome()).await.unwrap(), Outcome::Result(_)));
+    assert!(matches!(timeout(PATIENCE, two.outcome()).await.unwrap(), Outcome::Result(_)));
+}
+
+#[tokio::test]
+async fn a_copy_of_a_held_retry_that_declares_no_tasks_gets_no_handle() {
+    let mut proxy = Proxy::new(first(Mode::Auto));
+    let (round, server, mut asking) = asked(&mut proxy, call("tools/call", export())).await;
+    let params = || retry_of(export(), &round, &json!({ "input-1": {} }));
+    let full = proxy.send(call("tools/call", params())).await;
+    let plain = proxy.send(call_of("ann", false, "tools/call", params())).await;
+    answer(&mut asking).await.unwrap();
+    let _more = ask(&server, "and?");
+    let (full, plain) = tokio::join!(timeout(PATIENCE, full.outcome()), timeout(PATIENCE, plain.outcome()));
+    let (created, plain) = (shown(full.unwrap()), shown(plain.unwrap()));
+    assert_eq!(created["resultType"], "task", "{created}");
+    assert_eq!(plain["error"]["code"], -32021, "{plain}");
+    let extensions = &plain["error"]["data"]["requiredCapabilities"]["extensions"];
+    assert_eq!(*extensions, json!({ "io.modelcontextprotocol/tasks": {} }));
+    server.done(done());
 }
