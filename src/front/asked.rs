@@ -7,11 +7,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
 
+use super::batch::{self, Element};
 use super::log_level::LogLevel;
 use super::refusal::Refusal;
 use crate::protocol::error::code;
 use crate::protocol::message::{MessageError, MessageFault};
-use crate::protocol::{Json, JsonError, MODERN, Message, Method, Params, RequestId, RpcError, headers, json, meta_key};
+use crate::protocol::{Json, MODERN, Message, Method, Params, RequestId, RpcError, headers, meta_key};
 
 /// What a client sent.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) enum Asked {
     /// A message of a client of 2025-11-25 or older.
     Legacy(Message),
     /// Several of them at once (2025-03-26).
-    LegacyBatch(Vec<Message>),
+    LegacyBatch(Vec<Element>),
 }
 
 /// A request of the modern era that follows the rules.
@@ -39,16 +40,13 @@ pub(super) struct Request {
     pub(super) log_level: Option<LogLevel>,
 }
 
-/// Messages in one batch.
-const BATCH: usize = 64;
-
 /// Reads a message. The checks come in the order: envelope, era and version, `_meta`, headers, method.
 pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Result<Asked, Refusal> {
     let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
     let has_session = headers.contains_key(headers::SESSION_ID);
     let message = match Message::parse(text, max_depth) {
         Err(MessageError { cause: MessageFault::Batch, .. }) if has_session => {
-            return read_batch(text, max_depth).map(Asked::LegacyBatch);
+            return batch::read(text, max_depth).map(Asked::LegacyBatch);
         }
         read => read.map_err(|error| bad(error.to_rpc()).to(error.id.as_ref()))?,
     };
@@ -66,29 +64,6 @@ pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Resul
             "without a session (Mcp-Session-Id) a client sends requests and notifications only, no answers",
         ))),
     }
-}
-
-/// All messages of a batch, or none.
-pub(super) fn read_batch(text: &Bytes, max_depth: usize) -> Result<Vec<Message>, Refusal> {
-    let bad = |why: &str| Refusal::rpc(StatusCode::BAD_REQUEST, invalid(why));
-    let broken = |error: JsonError| bad(&error.to_string());
-    let elements = json::elements(text).map_err(broken)?;
-    let mut messages = Vec::new();
-    for element in elements.iter() {
-        if messages.len() == BATCH {
-            return Err(bad(&format!("a batch has {BATCH} messages at most")));
-        }
-        let element = Json::of(text, element);
-        let message = Message::parse(element.bytes(), max_depth);
-        let message = message.map_err(|error| Refusal::rpc(StatusCode::BAD_REQUEST, error.to_rpc()))?;
-        if let Message::Request { params, .. } | Message::Notification { params, .. } = &message
-            && is_modern(params.as_ref())
-        {
-            return Err(bad(&format!("batches are not part of {MODERN}; send each message alone")));
-        }
-        messages.push(message);
-    }
-    if messages.is_empty() { Err(bad("a batch has one message at least")) } else { Ok(messages) }
 }
 
 /// Whether a message says of itself that it is of 2026-07-28. Nothing earlier on a connection counts.

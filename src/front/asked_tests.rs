@@ -50,8 +50,7 @@ fn the_era_of_a_message_is_decided_by_its_own_meta() {
         (list, "-32602", "legacy"),
         (answer, "-32600", "legacy"),
         (&format!("[{list},{answer}]"), "-32600", "batch of 2"),
-        (&format!("[{list},{modern}]"), "-32600", "-32600"),
-        (&format!("[{told}]"), "-32600", "-32600"),
+        (&format!("[{list},{modern}]"), "-32600", "batch of 2"),
         ("[]", "-32600", "-32600"),
     ];
     for (text, alone, in_session) in cases {

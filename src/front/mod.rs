@@ -4,6 +4,7 @@
 //! not err: every request gets an answer, and leaving is the one way to cancel.
 
 mod asked;
+mod batch;
 mod body;
 mod call_key;
 mod exchange;

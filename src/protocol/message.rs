@@ -181,6 +181,13 @@ pub fn error(id: Option<&RequestId>, error: &RpcError) -> Rope {
     writer.finish()
 }
 
+/// The same, where `null` stands for an id that could not be read (JSON-RPC 2.0, response object).
+pub fn error_or_null(id: Option<&RequestId>, error: &RpcError) -> Rope {
+    let mut writer = ObjectWriter::new();
+    writer.string("jsonrpc", "2.0").raw("id", id.map_or(&Json::null(), RequestId::token)).raw("error", error.raw());
+    writer.finish()
+}
+
 impl MessageError {
     /// The error that its sender gets.
     pub fn to_rpc(&self) -> RpcError {

@@ -22,6 +22,7 @@ use super::outbox::Outbox;
 use super::{StdioFront, listen, refused};
 use crate::config::Limits;
 use crate::front::asked::{self, Request};
+use crate::front::batch;
 use crate::front::call_key;
 use crate::front::legacy::{Session, Taken};
 use crate::front::refusal::Refusal;
@@ -169,9 +170,9 @@ where
     }
 
     async fn batch(&self, session: &Session, line: &Bytes) {
-        match asked::read_batch(line, self.limits.depth) {
-            Ok(messages) => {
-                let batch = Batch::take(session, messages).await;
+        match batch::read(line, self.limits.depth) {
+            Ok(elements) => {
+                let batch = Batch::take(session, elements).await;
                 self.jobs.spawn("batch", batch.run(self.outbox.clone(), self.cut.clone()));
             }
             Err(refusal) => self.outbox.send(refused::by_rule(refusal)).await,

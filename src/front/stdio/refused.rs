@@ -5,7 +5,6 @@ use bytes::Bytes;
 use crate::front::refusal::Refusal;
 use crate::protocol::error::code;
 use crate::protocol::message::MessageFault;
-use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Failure, Json, JsonError, MODERN, Reason, RequestId, Retry, Rope, RpcError, message};
 use crate::upstream::scan::{Addressee, Scan};
 
@@ -28,13 +27,13 @@ pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Rope {
             _ => None,
         }
     });
-    answer(id.as_ref(), &error)
+    message::error_or_null(id.as_ref(), &error)
 }
 
 /// The answer to a request, under this id if there is one, that is longer than `limit`.
 pub(super) fn too_long(id: Option<Json>, limit: usize) -> Rope {
     let message = format!("Invalid request: the line is longer than limits.body allows ({limit} bytes)");
-    answer(id.and_then(RequestId::read).as_ref(), &RpcError::new(code::INVALID_REQUEST, message))
+    message::error_or_null(id.and_then(RequestId::read).as_ref(), &RpcError::new(code::INVALID_REQUEST, message))
 }
 
 /// The answer in the place of one of `length` bytes, which no line may have.
@@ -43,7 +42,7 @@ pub(super) fn too_long_to_send(id: &RequestId, length: usize, limit: usize) -> R
         "the answer has {length} bytes, more than limits.line allows on one line ({limit} bytes, as much as clients of \
          the TypeScript SDK take); a tool that was called has run"
     );
-    answer(Some(id), &RpcError::from(&Failure::new(Reason::TooLarge, message, Retry::No)))
+    message::error_or_null(Some(id), &RpcError::from(&Failure::new(Reason::TooLarge, message, Retry::No)))
 }
 
 /// What a server is told whose question got an answer that is longer than `limit`.
@@ -60,29 +59,19 @@ pub(super) fn not_initialized(id: &RequestId) -> Rope {
         "Invalid request: send \"initialize\" first, or put _meta[\"io.modelcontextprotocol/protocolVersion\"] on \
          every request (MCP {MODERN})"
     );
-    answer(Some(id), &RpcError::new(code::INVALID_REQUEST, message))
+    message::error_or_null(Some(id), &RpcError::new(code::INVALID_REQUEST, message))
 }
 
 /// The answer to a request whose id is that of one that still runs.
 pub(super) fn repeated_id(id: &RequestId) -> Rope {
     let why = "Invalid request: a request of this id is still running on this connection";
-    answer(Some(id), &RpcError::new(code::INVALID_REQUEST, why))
+    message::error_or_null(Some(id), &RpcError::new(code::INVALID_REQUEST, why))
 }
 
 /// The answer to what is refused by rules that hold over HTTP too.
 pub(super) fn by_rule(refusal: Refusal) -> Rope {
     let (id, error) = refusal.into_parts();
-    answer(id.as_ref(), &error)
-}
-
-/// An error; `null` stands for an id that could not be read (JSON-RPC 2.0, response object).
-fn answer(id: Option<&RequestId>, error: &RpcError) -> Rope {
-    if let Some(id) = id {
-        return message::error(Some(id), error);
-    }
-    let mut writer = ObjectWriter::new();
-    writer.string("jsonrpc", "2.0").raw("id", &Json::from_value(&serde_json::Value::Null)).raw("error", error.raw());
-    writer.finish()
+    message::error_or_null(id.as_ref(), &error)
 }
 
 #[cfg(test)]

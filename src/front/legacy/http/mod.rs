@@ -20,8 +20,9 @@ use self::events::{Beginning, EventId};
 use self::pump::{PostStream, Reach};
 use self::session::HttpSession;
 use self::sessions::Sessions;
-use super::{Calls, NotOpened, Opened, Outflow, Revision, SameId, Seed, Taken};
+use super::{Calls, NotOpened, Opened, Outflow, Outgoing, Revision, SameId, Seed, Taken};
 use crate::config::{Limits, Listen};
+use crate::front::batch::{self, Element};
 use crate::front::body::Body;
 use crate::front::media::{self, Accepts};
 use crate::front::refusal::Refusal;
@@ -62,7 +63,8 @@ pub(in crate::front) struct Sender<'a> {
 /// The requests of one POST.
 enum Asked {
     One(Box<Outflow>),
-    Batch(Vec<Outflow>),
+    /// A batch, and the answers to what was none of its messages.
+    Batch(Vec<Outflow>, Vec<Rope>),
 }
 
 /// How long an answer may take before a stream is opened for it, as for modern clients.
@@ -116,7 +118,7 @@ impl Legacy {
     pub(in crate::front) async fn post_batch(
         &self,
         sender: &Sender<'_>,
-        messages: Vec<Message>,
+        elements: Vec<Element>,
         credentials: Credentials,
     ) -> Result<Response<Body>, Refusal> {
         let session = self.session(sender)?;
@@ -124,14 +126,17 @@ impl Legacy {
         if !revision.has_batches() {
             return Err(bad(&format!("batches are not part of revision {revision}; send each message alone")));
         }
-        let opens = |message: &Message| matches!(message, Message::Request { method, .. } if method == "initialize");
-        if messages.iter().any(opens) {
-            return Err(bad("initialize must not be part of a batch"));
-        }
         let usage = session.enter();
-        let mut outflows = Vec::new();
+        let (mut outflows, mut answers) = (Vec::new(), Vec::new());
         let (mut was_taken, mut refused) = (false, None);
-        for message in messages {
+        for element in elements {
+            let message = match element {
+                Element::Message(message) => message,
+                Element::Refused(answer) => {
+                    answers.push(answer);
+                    continue;
+                }
+            };
             match session.session.take(message, credentials.clone()) {
                 Taken::Runs(outflow) => outflows.push(*outflow),
                 // An answer to no question, and a notification that makes no sense, want no answer: the others are good.
@@ -146,13 +151,20 @@ impl Legacy {
             }
         }
         drop(usage);
-        if outflows.is_empty() {
-            return match refused.filter(|_| !was_taken) {
-                Some(error) => Err(Refusal::rpc(StatusCode::BAD_REQUEST, error)),
-                None => Ok(empty(StatusCode::ACCEPTED)),
-            };
+        if !outflows.is_empty() {
+            return self.run(sender, &session, Asked::Batch(outflows, answers)).await;
         }
-        self.run(sender, &session, Asked::Batch(outflows)).await
+        match refused.filter(|_| !was_taken) {
+            _ if !answers.is_empty() => {
+                let mut response = json(batch::answers(answers));
+                if !was_taken {
+                    *response.status_mut() = StatusCode::BAD_REQUEST;
+                }
+                Ok(response)
+            }
+            Some(error) => Err(Refusal::rpc(StatusCode::BAD_REQUEST, error)),
+            None => Ok(empty(StatusCode::ACCEPTED)),
+        }
     }
 
     /// Answers a GET: a stream of what belongs to no request, or the rest of a stream that broke.
@@ -281,12 +293,13 @@ impl Legacy {
         session: &Arc<HttpSession>,
         asked: Asked,
     ) -> Result<Response<Body>, Refusal> {
-        let (outflows, is_batch) = match asked {
-            Asked::One(outflow) => (vec![*outflow], false),
-            Asked::Batch(outflows) => (outflows, true),
+        let (outflows, refused, is_batch) = match asked {
+            Asked::One(outflow) => (vec![*outflow], Vec::new(), false),
+            Asked::Batch(outflows, refused) => (outflows, refused, true),
         };
         let channel = session.open_stream();
         let mut reader = reader(channel.read())?;
+        refused.into_iter().for_each(|answer| channel.push(Outgoing::Answer(answer)));
         let takes_events = sender.accepts.takes_events();
         let reach = match (takes_events, session.session.revision().is_primed()) {
             (false, _) => Reach::Answer,
@@ -332,15 +345,7 @@ async fn answers(reader: &mut Reader, is_batch: bool) -> Response<Body> {
     if !is_batch {
         return texts.pop().map_or_else(|| empty(StatusCode::ACCEPTED), json);
     }
-    let mut array = Rope::from(bytes::Bytes::from_static(b"["));
-    for (at, text) in texts.into_iter().enumerate() {
-        if at > 0 {
-            array.push(bytes::Bytes::from_static(b","));
-        }
-        array.append(text);
-    }
-    array.push(bytes::Bytes::from_static(b"]"));
-    json(array)
+    json(batch::answers(texts))
 }
 
 /// The stream that `last` is of, from the event after it on.
