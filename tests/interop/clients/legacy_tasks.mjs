@@ -1,7 +1,9 @@
-// node legacy_tasks.mjs NAME URL: the client of the TypeScript SDK 1.32 with its experimental tasks (2025-11-25) against
-// Raincheck in front of a server without them. Prints a line for each step, `ok ...` or `FAIL ...`. The user says yes.
+// node legacy_tasks.mjs NAME TARGET: the client of the TypeScript SDK 1.32 with its experimental tasks (2025-11-25) against
+// Raincheck in front of a server without them. TARGET is a URL, or a command as a JSON list. Prints a line for each step,
+// `ok ...` or `FAIL ...`. The user says yes.
 import assert from 'node:assert/strict';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { CallToolResultSchema, CreateTaskResultSchema, ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { elicitation } from './answers.mjs';
@@ -11,7 +13,9 @@ const RELATED = 'io.modelcontextprotocol/related-task';
 const asked = [];
 const client = new Client({ name: 'raincheck-interop-tasks', version: '0' }, { capabilities: { elicitation: {} } });
 client.setRequestHandler(ElicitRequestSchema, (request) => { asked.push(request.params); return elicitation(request.params); });
-await client.connect(new StreamableHTTPClientTransport(new URL(target)));
+const [command, ...args] = target.startsWith('[') ? JSON.parse(target) : [];
+const transport = command ? new StdioClientTransport({ command, args, env: process.env, stderr: 'ignore' }) : new StreamableHTTPClientTransport(new URL(target));
+await client.connect(transport);
 const tasks = client.experimental.tasks;
 
 /** The messages of a call, by their type. */
@@ -94,6 +98,6 @@ await step('all tasks are listed, and one that is unknown is refused', async () 
   await assert.rejects(tasks.getTask('nothing'), (error) => error.code === -32602);
   await assert.rejects(tasks.listTasks('nothing'), (error) => error.code === -32602);
 });
-await client.transport.terminateSession();
+await transport.terminateSession?.();
 await client.close();
 process.exit(0);
