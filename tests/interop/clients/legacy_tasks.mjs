@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { CallToolResultSchema, CreateTaskResultSchema, ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
+import { CallToolResultSchema, CreateTaskResultSchema, ElicitRequestSchema, TaskStatusNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import { elicitation } from './answers.mjs';
 
 const [name, target] = process.argv.slice(2);
@@ -52,6 +52,15 @@ await step('a slow call is followed to its result', async () => {
   assert.equal(text(said.result), 'Computed rain in 1.5s');
   assert.equal(said.result._meta[RELATED].taskId, said.task.taskId);
   assert.deepEqual([said.statuses[0], said.statuses.at(-1)], ['working', 'completed']);
+});
+await step('progress goes on after the handle, under the token of the call, and so do changes of status', async () => {
+  const [progress, statuses] = [[], []];
+  client.setNotificationHandler(TaskStatusNotificationSchema, ({ params }) => { statuses.push(params); });
+  const said = await stream('slow_compute', { seconds: 3, label: 'rain' }, { onprogress: (it) => progress.push(it) });
+  assert.equal(text(said.result), 'Computed rain in 3s');
+  assert.ok(progress.length > 1, `${progress.length} of progress`);
+  const [last] = statuses.slice(-1);
+  assert.deepEqual([last?.taskId, last?.status], [said.task.taskId, 'completed']);
 });
 await step('a call that is no task is held', async () => {
   assert.equal(text(await client.callTool({ name: 'slow_compute', arguments: { seconds: 0.3, label: 'x' } })), 'Computed x in 0.3s');
