@@ -110,6 +110,11 @@ impl Events {
         Poll::Pending
     }
 
+    /// A way for events to come out here.
+    pub(super) fn sender(&self) -> EventSender {
+        EventSender(Arc::clone(&self.0))
+    }
+
     /// Asks the server to stop.
     pub(super) fn cancel(&self) {
         let mut state = self.0.state();
@@ -165,7 +170,8 @@ impl Line {
             // The state of a task has a result in it; whoever sends those waits for room.
             Event::Notification(said) if said.method == "notifications/tasks" => (0, false),
             Event::Notification(said) => {
-                (said.params.as_ref().map_or(0, Json::len), said.method == "notifications/message")
+                let is_chatter = matches!(said.method.as_str(), "notifications/message" | "notifications/progress");
+                (said.params.as_ref().map_or(0, Json::len), is_chatter)
             }
             Event::Progress(_) | Event::Paused | Event::Anchored(_) => (0, true),
             Event::Ask(_) | Event::Attached(_) | Event::Done(_) => (0, false),

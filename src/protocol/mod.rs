@@ -6,6 +6,7 @@ pub mod call;
 mod canonical;
 pub mod error;
 pub mod failure;
+pub(crate) mod form;
 pub mod headers;
 pub mod json;
 mod key;

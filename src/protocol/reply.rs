@@ -152,6 +152,14 @@ impl Reply {
         }
     }
 
+    /// A way for other events that are to come out here too; `None` if nothing is to come but the outcome.
+    pub fn events(&self) -> Option<EventSender> {
+        match &self.0 {
+            Source::Open(open) => Some(open.events.sender()),
+            Source::Ready(_) | Source::Over => None,
+        }
+    }
+
     /// From now on the call goes on although this is not polled.
     pub fn send_to_background(&mut self) {
         if let Source::Open(open) = &mut self.0 {

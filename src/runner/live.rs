@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::admission::Place;
@@ -28,6 +29,8 @@ pub struct Live {
     canceller: OnceLock<Canceller>,
     history: History,
     phase: Mutex<Phase>,
+    /// Told when there is new progress.
+    news: watch::Sender<()>,
     /// Its open questions.
     board: Arc<Board>,
     /// Those who have joined the call.
@@ -55,8 +58,8 @@ impl LiveRuns {
     /// Adds a task whose questions are on `board`.
     pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
         let (cancel, canceller) = (CancellationToken::new(), OnceLock::new());
-        let (phase, history) = (Mutex::new(phase), self.history.clone());
-        let live = Arc::new(Live { cancel, canceller, history, phase, board, party: Party::default() });
+        let (phase, history, news) = (Mutex::new(phase), self.history.clone(), watch::Sender::default());
+        let live = Arc::new(Live { cancel, canceller, history, phase, news, board, party: Party::default() });
         self.runs.insert(id, Arc::clone(&live));
         live
     }
@@ -138,6 +141,12 @@ impl Live {
     /// The server got on with it.
     pub(super) fn progressed(&self, progress: Progress, now: Timestamp) {
         *self.lock() = Phase::Running { progress: Some((progress, now)) };
+        self.news.send_replace(());
+    }
+
+    /// Changes with each progress that comes from now on; [`Live::phase`] has it.
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, Phase> {

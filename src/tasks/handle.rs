@@ -98,7 +98,7 @@ async fn update(runner: &Runner, call: &Call, task: &Committed<Task>) -> Outcome
         Err(error) => return Outcome::Error(error),
     };
     match runner.answer(task, responses).await {
-        Ok(()) => Outcome::Shaped(view::acknowledged()),
+        Ok(_) => Outcome::Shaped(view::acknowledged()),
         Err(failure) => Outcome::Failed(failure),
     }
 }

@@ -7,6 +7,7 @@ use tower_layer::Layer;
 
 use super::companion::Companions;
 use super::forwards::Forwards;
+use super::legacy::Sessions;
 use super::service::TasksService;
 use crate::config::{CompanionNames, ForwardCancel, ServerConfig};
 use crate::policy::Policies;
@@ -90,7 +91,7 @@ impl<S> Layer<S> for TasksLayer {
         let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
         let companions = Companions::new(self.companion_names.clone(), policies.clone());
         let forwards = self.forwards.clone();
-        let (linger, strange_states) = (self.linger, self.strange_states);
-        TasksService { inner, runner, policies, server, linger, strange_states, forwards, companions }
+        let (linger, strange_states, sessions) = (self.linger, self.strange_states, Sessions::default());
+        TasksService { inner, runner, policies, server, linger, strange_states, forwards, companions, sessions }
     }
 }

@@ -42,6 +42,8 @@ pub struct TasksService<S> {
     pub(super) strange_states: StrangeStates,
     pub(super) forwards: Forwards,
     pub(super) companions: Companions,
+    /// Those of legacy clients with tasks of their own revision.
+    pub(super) sessions: legacy::Sessions,
 }
 
 impl<S> TasksService<S> {
@@ -67,8 +69,8 @@ where
     fn call(&mut self, call: Call) -> Self::Future {
         match call.method {
             _ if legacy::is_ours(&call) => {
-                let runner = self.runner.clone();
-                async move { Ok(legacy::answer(&runner, call).await) }.boxed()
+                let (runner, sessions) = (self.runner.clone(), self.sessions.clone());
+                async move { Ok(legacy::answer(&runner, &sessions, call).await) }.boxed()
             }
             Method::GetTask | Method::UpdateTask | Method::CancelTask => {
                 let runner = self.runner.clone();
@@ -85,10 +87,16 @@ where
                 async move { Ok(Reply::ready(discover(inner, call).await)) }.boxed()
             }
             Method::Attach if legacy::offers_any(&self.policies) => {
-                let (inner, principal) = (self.inner.clone(), call.caller.principal.clone());
+                let (inner, sessions) = (self.inner.clone(), self.sessions.clone());
+                let (principal, session) = (call.caller.principal.clone(), call.caller.session.clone());
                 let attach = async move {
                     let reply = inner.oneshot(call).await?;
-                    Ok(reply.changed(move |event| legacy::offer(event, &principal)))
+                    let opened = sessions.open(&session, &reply);
+                    Ok(reply.changed(move |event| {
+                        // With the reply the session goes.
+                        let _ = &opened;
+                        legacy::offer(event, &principal)
+                    }))
                 };
                 attach.boxed()
             }
@@ -186,7 +194,7 @@ where
         let (tool, policy) = (tool.to_owned(), self.policies.of(tool));
         let tool = tool.as_str();
         let carries = self.forwards.carries(&call.caller.credentials);
-        let call = match legacy::asked(call, tool, policy) {
+        let call = match legacy::asked(call, tool, policy, &self.runner, &self.sessions) {
             legacy::Asked::Nothing(call) => call,
             legacy::Asked::Task(call, way) => {
                 let plan = self.plan(What::Tool(tool.to_owned()), policy, way, carries);

@@ -11,9 +11,9 @@ use super::support::calls::{call, shown};
 use super::support::layer::PATIENCE;
 use super::*;
 
-const RELATED: &str = "io.modelcontextprotocol/related-task";
+pub(crate) const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-fn policy() -> ToolPolicy {
+pub(crate) fn policy() -> ToolPolicy {
     ToolPolicy { fallback: Fallback::LegacyTasks, after: Duration::from_hours(1), ..ToolPolicy::default() }
 }
 
@@ -28,15 +28,15 @@ fn request(method: &str, params: &Value) -> Call {
     request_of("ann", method, params)
 }
 
-fn export(task: &Value) -> Call {
+pub(crate) fn export(task: &Value) -> Call {
     request("tools/call", &json!({ "name": "export", "arguments": { "n": 1 }, "task": task }))
 }
 
-fn of_task(method: &str, id: &str) -> Call {
+pub(crate) fn of_task(method: &str, id: &str) -> Call {
     request(method, &json!({ "taskId": id }))
 }
 
-fn id_of(task: &Value) -> String {
+pub(crate) fn id_of(task: &Value) -> String {
     task["taskId"].as_str().unwrap_or_else(|| panic!("no task: {task}")).to_owned()
 }
 
@@ -47,7 +47,7 @@ async fn started(proxy: &mut Proxy, task: &Value) -> (Value, ReplySender) {
     (reply.await.unwrap()["task"].take(), sender)
 }
 
-async fn next(reply: &mut Reply) -> Event {
+pub(crate) async fn next(reply: &mut Reply) -> Event {
     timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap()
 }
 
@@ -59,11 +59,11 @@ async fn done(reply: &mut Reply) -> Outcome {
     }
 }
 
-fn result(text: &str) -> Outcome {
+pub(crate) fn result(text: &str) -> Outcome {
     Outcome::Result(support::calls::text(text))
 }
 
-fn form() -> Question {
+pub(crate) fn form() -> Question {
     let params = support::calls::text(r#"{"message":"Which colour?","requestedSchema":{"type":"object"}}"#);
     Question { kind: QuestionKind::Elicitation, params, key: None }
 }

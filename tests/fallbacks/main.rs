@@ -11,6 +11,7 @@
 mod support;
 
 mod augmented;
+mod followed;
 mod jobs;
 mod lists;
 mod questions;

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::support::calls::{call_of, legacy_call, shown, text};
 use crate::support::layer::{PATIENCE, Proxy};
-use crate::{Kind, LIST, at_once, in_words, job, next_call, started, tool, words};
+use crate::{Kind, LIST, ReplySender, at_once, in_words, job, next_call, started, tool, words};
 
 const FORM: &str = r#"{"message":"Which colour?","requestedSchema":{"type":"object","properties":{"colour":{"type":"string"}},"required":["colour"]}}"#;
 
@@ -48,7 +48,9 @@ async fn a_question_of_a_job_is_shown_by_a_check_and_answered_by_a_tool() {
         (json!({ "job": id, "question": "input-9" }), "\"input-1\""),
         (json!({ "job": id, "action": "agree" }), "accept, decline or cancel"),
         (json!({ "job": id, "content": "red" }), "must be an object"),
-        (json!({ "job": id, "content": { "size": 1 } }), "lacks colour"),
+        (json!({ "job": id, "content": { "size": 1 } }), "\"colour\" is required: text"),
+        (json!({ "job": id, "content": { "colour": 5 } }), "\"colour\" must be text, not 5"),
+        (json!({ "job": id, "content": { "colour": "red", "size": 1 } }), "no field \"size\"; it has: colour"),
     ];
     for (arguments, expected) in refused {
         let refused = proxy.value(tool(Kind::Legacy, "answer_job", &arguments)).await;
@@ -81,12 +83,8 @@ async fn completions_and_folders_can_be_given_too() {
         (QuestionKind::Elicitation, json!({ "action": "decline" }), json!({ "action": "decline" })),
     ];
     for (kind, mut arguments, expected) in cases {
-        let mut proxy = Proxy::new(at_once());
-        let everything = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
-        let params = json!({ "name": "export", "arguments": {} });
-        let reply = proxy.send_in_background(legacy_call("ann", "tools/call", params, everything));
-        let (_, sender) = next_call(&mut proxy, LIST).await;
-        arguments["job"] = json!(job(&reply.await.unwrap()));
+        let (proxy, id, sender) = job_of_everything().await;
+        arguments["job"] = json!(id);
         let (ask, mut asking) = Ask::new(Question { kind, params: text("{}"), key: None });
         sender.event(Event::Ask(ask));
         proxy.value(tool(Kind::Legacy, "check_job", &arguments)).await;
@@ -94,6 +92,100 @@ async fn completions_and_folders_can_be_given_too() {
         assert_eq!(given["isError"], false, "{given}");
         assert_eq!(answered(timeout(PATIENCE, asking.answer()).await.unwrap()), expected);
     }
+}
+
+#[tokio::test]
+async fn an_answer_of_the_wrong_type_is_told_what_is_right_and_the_tool_hears_nothing_of_it() {
+    let form = json!({ "message": "?", "requestedSchema": { "type": "object", "required": ["n"], "properties": {
+        "n": { "type": "integer", "minimum": 1 }, "b": { "type": "boolean" }, "e": { "enum": ["a", "b"] },
+        "m": { "type": "string", "format": "email" }, "l": { "type": "array", "items": { "enum": ["x", "y"] }, "maxItems": 1 },
+        "o": { "type": "object" } } } });
+    let cases = [
+        (QuestionKind::Elicitation, json!({ "n": "1" }), "\"n\" must be a whole number, 1 or more, not \"1\""),
+        (QuestionKind::Elicitation, json!({ "n": 0 }), "1 or more, not 0"),
+        (QuestionKind::Elicitation, json!({ "n": 1.5 }), "not 1.5"),
+        (
+            QuestionKind::Elicitation,
+            json!({ "n": 1, "b": "yes", "e": "c" }),
+            "\"b\" must be true or false, not \"yes\"; \"e\" must be one of a, b",
+        ),
+        (QuestionKind::Elicitation, json!({ "n": 1, "m": "ann" }), "an e-mail address"),
+        (QuestionKind::Elicitation, json!({ "n": 1, "l": ["x", "y"] }), "at most 1"),
+        (QuestionKind::Sampling, json!({ "text": 1 }), "must have \"text\""),
+        (QuestionKind::Sampling, json!({ "role": "assistant", "content": "blue" }), "A whole message has"),
+        (QuestionKind::Roots, json!({ "roots": ["file:///a"] }), "a list such as"),
+        (QuestionKind::Roots, json!({}), "a list such as"),
+    ];
+    for (kind, content, expected) in cases {
+        let (mut proxy, id, sender) = job_of_everything().await;
+        let (ask, mut asking) = Ask::new(Question { kind, params: text(&form.to_string()), key: None });
+        sender.event(Event::Ask(ask));
+        proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": id }))).await;
+        let wrong = proxy.value(tool(Kind::Legacy, "answer_job", &json!({ "job": id, "content": content }))).await;
+        assert!(wrong["isError"] == true && words(&wrong).contains(expected), "{content}: {wrong}");
+        assert!(words(&wrong).contains("Nothing was answered"), "{wrong}");
+        assert_eq!(proxy.get(&id).await["status"], "input_required", "{content}");
+        drop(timeout(Duration::ZERO, asking.answer()).await.expect_err("it was answered"));
+        assert!(proxy.sent.try_recv().is_err());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_goes_out_as_it_is_spelled_and_may_be_spelled_as_a_string() {
+    let form = r#"{"message":"?","requestedSchema":{"type":"object","properties":{"n":{"type":"number"},"o":{"type":"object"}}}}"#;
+    for content in
+        [json!("{\"n\": 1.0, \"o\": {\"x\": 1E2}}"), json!({ "n": 1.0, "o": { "x": 1 } }), json!({}), json!(null)]
+    {
+        let (proxy, id, sender) = job_of_everything().await;
+        let (ask, mut asking) = Ask::new(Question { kind: QuestionKind::Elicitation, params: text(form), key: None });
+        sender.event(Event::Ask(ask));
+        proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": id }))).await;
+        let given = proxy.value(tool(Kind::Legacy, "answer_job", &json!({ "job": id, "content": content }))).await;
+        assert_eq!(given["isError"], false, "{given}");
+        let Answer::Result(answer) = timeout(PATIENCE, asking.answer()).await.unwrap() else { panic!("refused") };
+        if content.is_string() {
+            assert_eq!(answer.as_str(), r#"{"action":"accept","content":{"n": 1.0, "o": {"x": 1E2}}}"#);
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_several_answers_at_once_one_counts_and_the_others_are_told_so() {
+    for round in 0..20 {
+        let (proxy, id, sender) = job_of_everything().await;
+        let (ask, mut asking) = Ask::new(form());
+        sender.event(Event::Ask(ask));
+        proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": id }))).await;
+        let answers = (0..4).map(|n| {
+            let arguments = json!({ "job": id, "question": "input-1", "content": { "colour": n.to_string() } });
+            proxy.send_in_background(tool(Kind::Legacy, "answer_job", &arguments))
+        });
+        let answers: Vec<_> = answers.collect();
+        let mut given = Vec::new();
+        for (n, answer) in answers.into_iter().enumerate() {
+            let said = answer.await.unwrap();
+            if words(&said).contains("was given") {
+                assert_eq!(said["isError"], false);
+                given.push(n.to_string());
+            } else {
+                let is_late = words(&said).contains("not open any more") || words(&said).contains("asks nothing now");
+                assert!(said["isError"] == true && is_late, "{said}");
+            }
+        }
+        let answer = answered(timeout(PATIENCE, asking.answer()).await.unwrap());
+        assert_eq!(given, [answer["content"]["colour"].as_str().unwrap()], "round {round}");
+    }
+}
+
+/// A job whose client can be asked everything.
+async fn job_of_everything() -> (Proxy, String, ReplySender) {
+    let mut proxy = Proxy::new(at_once());
+    let everything = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
+    let params = json!({ "name": "export", "arguments": {} });
+    let reply = proxy.send_in_background(legacy_call("ann", "tools/call", params, everything));
+    let (_, sender) = next_call(&mut proxy, LIST).await;
+    let id = job(&reply.await.unwrap());
+    (proxy, id, sender)
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use super::super::terminal::{one_line, plain};
-use super::form::{faults, fields};
 use super::view::Asked;
 use crate::protocol::Json;
+use crate::protocol::form::{faults, fields};
 use crate::protocol::rope::ObjectWriter;
 
 /// Characters of what is said about one field.

@@ -4,7 +4,6 @@ mod answer;
 mod endpoint;
 mod error;
 mod follow;
-mod form;
 mod handles;
 mod mirror;
 mod person;

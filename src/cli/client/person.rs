@@ -5,9 +5,9 @@ use std::io::{IsTerminal, Write};
 use serde_json::{Map, Value, json};
 
 use super::super::terminal::{plain, say};
-use super::form::{Field, Kind, fields};
 use super::view::Asked;
 use crate::protocol::Json;
+use crate::protocol::form::{Field, Kind, fields};
 
 /// Who may answer questions.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use super::Companion;
 use super::job::{self, Arguments};
 use super::words::{Said, said_no};
+use crate::protocol::form::{faults, fields};
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Answer, Call, Json, Outcome, QuestionKind, RpcError};
 use crate::runner::{Responses, Runner};
@@ -27,13 +28,21 @@ pub(super) async fn answer(tool: &Companion, runner: &Runner, call: &Call) -> Re
     let question = question(&arguments, &task, &tool.names.check)?;
     let action = action(&arguments)?;
     let given = given(question, action, arguments.content.as_ref())?;
-    runner.answer(&task, Responses::one(&question.key, given)).await.map_err(Outcome::Failed)?;
-    let task = job::find(runner, &task.owner, &task.id).await?;
+    let counted = runner.answer(&task, Responses::one(&question.key, given)).await.map_err(Outcome::Failed)?;
+    let (key, task) = (question.key.clone(), job::find(runner, &task.owner, &task.id).await?);
+    if counted == 0 {
+        let text = format!(
+            "Question \"{key}\" of job {} is not open any more: somebody else has answered it in the same moment, the tool \
+             has taken it back, or the job has ended. This answer was not given. `{}` says how far the job is.",
+            task.id, tool.names.check
+        );
+        return Ok(Said::of(&task, text).failed().outcome());
+    }
     let next = match task.state.questions().len() {
         0 => format!("The job goes on; `{}` waits for its result.", tool.names.check),
         left => format!("{left} of its questions are still open; `{}` shows them.", tool.names.check),
     };
-    let text = format!("The answer to \"{}\" was given to job {}. {next}", question.key, task.id);
+    let text = format!("The answer to \"{key}\" was given to job {}. {next}", task.id);
     Ok(Said::of(&task, text).outcome())
 }
 
@@ -72,34 +81,34 @@ fn given(question: &OpenQuestion, action: Action, content: Option<&Json>) -> Res
         (QuestionKind::Elicitation, Action::Decline) => Ok(Answer::Result(acted("decline", None))),
         (QuestionKind::Elicitation, Action::Cancel) => Ok(Answer::Result(acted("cancel", None))),
         (QuestionKind::Sampling, Action::Accept) => completion(object(content)?),
-        (QuestionKind::Roots, Action::Accept) => {
-            let content = object(content)?;
-            if content.member("roots").is_none_or(|roots| roots.elements().is_err()) {
-                return Err(said_no("The content must have \"roots\", a list. Nothing was answered."));
-            }
-            Ok(Answer::Result(content.detached()))
-        }
+        (QuestionKind::Roots, Action::Accept) => folders(object(content)?),
         (QuestionKind::Sampling | QuestionKind::Roots, Action::Decline | Action::Cancel) => {
             Ok(Answer::Error(RpcError::new(REJECTED, "User rejected the request")))
         }
     }
 }
 
-/// A form that is filled in. What is plainly missing is told to the model, and not to the tool.
+/// A form that is filled in. What does not fit is told to the model, and not to the tool.
 fn form(question: &OpenQuestion, content: Option<&Json>) -> Result<Answer, Outcome> {
     if question.params.member("mode").is_some_and(|mode| mode.as_str() == "\"url\"") {
         return Ok(Answer::Result(acted("accept", None)));
     }
-    let schema = question.params.member("requestedSchema");
-    let required = schema.as_ref().and_then(|schema| schema.member("required"));
-    let required: Vec<String> = required.and_then(|required| required.read().ok()).unwrap_or_default();
+    let fields = fields(&question.params);
     let content = match content {
-        None if required.is_empty() => Json::empty_object(),
+        None if !fields.iter().any(|field| field.is_required) => Json::empty_object(),
         content => object(content)?.clone(),
     };
-    let missing: Vec<_> = required.iter().filter(|name| content.member(name).is_none()).cloned().collect();
-    if !missing.is_empty() {
-        return Err(said_no(&format!("The content lacks {}. Nothing was answered.", missing.join(", "))));
+    let wrong = match content.read() {
+        // A schema that names no fields may take any.
+        Ok(_) if fields.is_empty() => Vec::new(),
+        Ok(content) => faults(&fields, &content),
+        Err(error) => vec![error.to_string()],
+    };
+    if !wrong.is_empty() {
+        let wrong = wrong.join("; ");
+        return Err(said_no(&format!(
+            "The content does not fit the question: {wrong}. Nothing was answered; call this again."
+        )));
     }
     Ok(Answer::Result(acted("accept", Some(&content))))
 }
@@ -107,7 +116,7 @@ fn form(question: &OpenQuestion, content: Option<&Json>) -> Result<Answer, Outco
 /// A whole result of `sampling/createMessage`, or its text alone.
 fn completion(content: &Json) -> Result<Answer, Outcome> {
     if content.member("role").is_some() && content.member("content").is_some() {
-        return Ok(Answer::Result(content.detached()));
+        return message(content);
     }
     let Some(text) = content.member("text").filter(|text| text.read::<String>().is_ok()) else {
         return Err(said_no("The content must have \"text\", a string: the completion. Nothing was answered."));
@@ -118,6 +127,40 @@ fn completion(content: &Json) -> Result<Answer, Outcome> {
     message.string("role", "assistant").rope("content", block.finish());
     message.string("model", "unknown").string("stopReason", "endTurn");
     Ok(Answer::Result(message.finish_json()))
+}
+
+fn message(content: &Json) -> Result<Answer, Outcome> {
+    let text = |name: &str| content.member(name).and_then(|text| text.read::<String>().ok());
+    let is_block = |block: Json| block.is_object() && block.member("type").is_some();
+    let has_blocks = content.member("content").is_some_and(|blocks| match blocks.elements() {
+        Ok(listed) => listed.iter().all(|block| is_block(Json::of(blocks.bytes(), block))),
+        Err(_) => is_block(blocks),
+    });
+    if !matches!(text("role").as_deref(), Some("assistant" | "user")) || !has_blocks {
+        return Err(said_no(
+            "A whole message has \"role\" (\"assistant\") and \"content\" ({\"type\":\"text\",\"text\":\"...\"}); the content \
+             {\"text\":\"...\"} is enough. Nothing was answered.",
+        ));
+    }
+    if text("model").is_some() {
+        return Ok(Answer::Result(content.detached()));
+    }
+    let mut whole = ObjectWriter::new();
+    let named = whole.members_of(content, |name| name != "model").map(|whole| {
+        whole.string("model", "unknown");
+    });
+    Ok(Answer::Result(if named.is_ok() { whole.finish_json() } else { content.detached() }))
+}
+
+fn folders(content: &Json) -> Result<Answer, Outcome> {
+    let is_root = |root: Json| root.member("uri").is_some_and(|uri| uri.read::<String>().is_ok());
+    let are_roots = content.member("roots").is_some_and(|roots| {
+        roots.elements().is_ok_and(|listed| listed.iter().all(|root| is_root(Json::of(roots.bytes(), root))))
+    });
+    if are_roots {
+        return Ok(Answer::Result(content.detached()));
+    }
+    Err(said_no("The content must have \"roots\", a list such as [{\"uri\":\"file:///path\"}]. Nothing was answered."))
 }
 
 fn object(content: Option<&Json>) -> Result<&Json, Outcome> {

@@ -38,7 +38,7 @@ impl Arguments {
             return Ok(Self::default());
         };
         let read = raw.read::<Self>().map_err(|error| said_no(&format!("The arguments cannot be read: {error}.")))?;
-        Ok(Self { content: raw.member("content").filter(|content| !content.is_null()), ..read })
+        Ok(Self { content: raw.member("content").filter(|content| !content.is_null()).map(unquoted), ..read })
     }
 
     /// The wished for seconds. Models also spell numbers as strings.
@@ -59,6 +59,12 @@ impl Arguments {
         let owner = runner.store().owner(&call.caller.principal);
         find(runner, &owner, &id).await
     }
+}
+
+/// Models also spell objects as strings.
+fn unquoted(content: Json) -> Json {
+    let inside = content.read::<String>().ok().and_then(|text| Json::parse(text.into()).ok());
+    inside.filter(Json::is_object).unwrap_or(content)
 }
 
 /// The job as it is now.

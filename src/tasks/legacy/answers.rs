@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::follow::Sessions;
 use super::{list, result, seen};
 use crate::protocol::error::code;
 use crate::protocol::{Call, Method, Outcome, Reply, RpcError, TaskSupport};
@@ -26,12 +27,12 @@ pub(in crate::tasks) fn is_ours(call: &Call) -> bool {
 }
 
 /// Answers one of them.
-pub(in crate::tasks) async fn answer(runner: &Runner, call: Call) -> Reply {
+pub(in crate::tasks) async fn answer(runner: &Runner, sessions: &Sessions, call: Call) -> Reply {
     let answered = match &call.method {
         Method::GetTask => get(runner, &call).await,
         Method::CancelTask => cancel(runner, &call).await,
         Method::Other(name) if name == "tasks/list" => list::list(runner, &call).await,
-        Method::Other(name) if name == "tasks/result" => return result::wait(runner, call),
+        Method::Other(name) if name == "tasks/result" => return result::wait(runner, sessions, call),
         method => Err(Outcome::Error(RpcError::method_not_found(method.name()))),
     };
     Reply::ready(answered.unwrap_or_else(|refused| refused))

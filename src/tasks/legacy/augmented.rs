@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::follow::{Follow, Sessions};
 use super::{offers, seen};
 use crate::config::ToolPolicy;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Call, JsonError, Method, Params, Rope, RpcError, TaskSupport};
-use crate::runner::{Form, Handed, Promotion, Questions, Way, WriteHandle};
+use crate::runner::{Form, Handed, Promotion, Questions, Runner, Way, WriteHandle};
 
 /// What a call says of tasks.
 pub(in crate::tasks) enum Asked {
@@ -24,10 +25,18 @@ pub(in crate::tasks) enum Asked {
 #[derive(Debug)]
 struct Created {
     ttl: Option<Duration>,
+    /// How its client is told of it from then on.
+    follow: Follow,
 }
 
 /// Reads whether a call is to be a task.
-pub(in crate::tasks) fn asked(call: Call, tool: &str, policy: &ToolPolicy) -> Asked {
+pub(in crate::tasks) fn asked(
+    call: Call,
+    tool: &str,
+    policy: &ToolPolicy,
+    runner: &Runner,
+    sessions: &Sessions,
+) -> Asked {
     if call.caller.tasks != TaskSupport::Augmenting {
         return Asked::Nothing(call);
     }
@@ -52,11 +61,12 @@ pub(in crate::tasks) fn asked(call: Call, tool: &str, policy: &ToolPolicy) -> As
         Ok(params) => params,
         Err(error) => return Asked::Refused(error),
     };
+    let follow = Follow::new(runner, sessions, &call.caller);
     let way = Way {
         promotion: Promotion::AtOnce,
         questions: Questions::Promote,
         abilities: call.caller.abilities.clone(),
-        form: Form::Other(Arc::new(Created { ttl })),
+        form: Form::Other(Arc::new(Created { ttl, follow })),
     };
     Asked::Task(Call { params, ..call }, way)
 }
@@ -71,6 +81,7 @@ fn without_task(params: &Params) -> Result<Params, RpcError> {
 
 impl WriteHandle for Created {
     fn write(&self, handed: &Handed<'_>) -> Rope {
+        self.follow.begin(handed);
         let mut created = ObjectWriter::new();
         created.rope("task", seen::object(handed.task, handed.live, &seen::Verdict::AsRecorded, handed.now));
         created.finish()

@@ -2,11 +2,13 @@
 //!
 //! They are the same tasks: made by the same runner, kept in the same store, read by whoever owns them in any other way.
 //! Here are the shapes of that revision (2025-11-25, tasks), and what it does otherwise: the client says which calls are
-//! tasks, `tasks/result` waits for the end, and on its stream the client is asked what the tool asks.
+//! tasks, `tasks/result` waits for the end, and on its stream the client is asked what the tool asks. Of progress and changes
+//! of its tasks the client is told on the stream of its session, or where it waits for the result.
 
 mod advert;
 mod answers;
 mod augmented;
+mod follow;
 mod list;
 mod questions;
 mod result;
@@ -15,6 +17,7 @@ mod seen;
 pub(super) use self::advert::{offer, offers_any, with_support};
 pub(super) use self::answers::{answer, is_ours};
 pub(super) use self::augmented::{Asked, asked};
+pub(super) use self::follow::Sessions;
 
 use crate::config::{Fallback, Mode, ToolPolicy};
 use crate::protocol::rope::ObjectWriter;

@@ -1,12 +1,12 @@
 //! `tasks/result`: waits for the end of a task, says when its status changes, and asks the client what the tool asks.
 
 use super::answers::named;
+use super::follow::{self, Sessions, status};
 use super::questions::Asked;
-use super::{seen, tied};
+use super::tied;
 use crate::protocol::error::code;
 use crate::protocol::{
-    Call, Event, Failure, Json, JsonError, Method, Notification, Outcome, Reason, Reply, ReplySender, Retry, Rope,
-    RpcError, reshape,
+    Call, Failure, Json, JsonError, Method, Outcome, Reason, Reply, ReplySender, Retry, Rope, RpcError, reshape,
 };
 use crate::runner::{Responses, Runner};
 use crate::store::Committed;
@@ -14,24 +14,31 @@ use crate::task::{Cause, State, Task};
 use crate::tasks::handle;
 
 /// Answers with what the call itself would have been answered with. To leave ends nothing but the wait.
-pub(super) fn wait(runner: &Runner, call: Call) -> Reply {
-    let job = runner.clone();
+pub(super) fn wait(runner: &Runner, sessions: &Sessions, call: Call) -> Reply {
+    let (job, sessions) = (runner.clone(), sessions.clone());
     runner.reply("wait for a task", |sender| async move {
         let cancellation = sender.cancellation();
         let outcome = tokio::select! {
             biased;
             () = cancellation.cancelled() => return,
-            outcome = until_ended(&job, &call, &sender) => outcome,
+            outcome = until_ended(&job, &sessions, &call, &sender) => outcome,
         };
         sender.done(outcome.unwrap_or_else(|refused| refused));
     })
 }
 
-async fn until_ended(runner: &Runner, call: &Call, events: &ReplySender) -> Result<Outcome, Outcome> {
+async fn until_ended(
+    runner: &Runner,
+    sessions: &Sessions,
+    call: &Call,
+    events: &ReplySender,
+) -> Result<Outcome, Outcome> {
     let mut task = named(runner, call).await?;
     // First the watch, then the look: no change is missed in between.
     let mut watch = runner.store().watch(&task.id);
     let (mut told, mut asked) = (task.state.status(), Asked::default());
+    let waits = sessions.wait(&call.caller.session, &task.id);
+    let mut news = runner.live().get(&task.id).map(|live| live.news());
     loop {
         task = named(runner, call).await?;
         if task.state.is_terminal() {
@@ -39,14 +46,17 @@ async fn until_ended(runner: &Runner, call: &Call, events: &ReplySender) -> Resu
         }
         if task.state.status() != told {
             told = task.state.status();
-            let params = Some(seen::task(runner, &task).await?.into_json());
-            let method = "notifications/tasks/status".to_owned();
-            events.event(Event::Notification(Notification { method, params }));
+            events.event(status(runner, &task).await?);
         }
         asked.follow(&task, &call.caller.abilities, events);
         tokio::select! {
             biased;
             () = watch.changed() => {}
+            () = follow::changed(&mut news) => {
+                if let Some(progress) = waits.as_ref().and_then(|waits| waits.progress(runner)) {
+                    events.event(progress);
+                }
+            }
             (key, answer) = asked.next() => {
                 if let Err(failure) = runner.answer(&task, Responses::one(&key, answer)).await {
                     tracing::warn!(task = ?task.id, reason = %failure.reason, "an answer could not be taken");

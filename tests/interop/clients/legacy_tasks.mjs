@@ -1,9 +1,11 @@
-// node legacy_tasks.mjs NAME URL: the client of the TypeScript SDK 1.32 with its experimental tasks (2025-11-25) against
-// Raincheck in front of a server without them. Prints a line for each step, `ok ...` or `FAIL ...`. The user says yes.
+// node legacy_tasks.mjs NAME TARGET: the client of the TypeScript SDK 1.32 with its experimental tasks (2025-11-25) against
+// Raincheck in front of a server without them. TARGET is a URL, or a command as a JSON list. Prints a line for each step,
+// `ok ...` or `FAIL ...`. The user says yes.
 import assert from 'node:assert/strict';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { CallToolResultSchema, CreateTaskResultSchema, ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
+import { CallToolResultSchema, CreateTaskResultSchema, ElicitRequestSchema, TaskStatusNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import { elicitation } from './answers.mjs';
 
 const [name, target] = process.argv.slice(2);
@@ -11,7 +13,9 @@ const RELATED = 'io.modelcontextprotocol/related-task';
 const asked = [];
 const client = new Client({ name: 'raincheck-interop-tasks', version: '0' }, { capabilities: { elicitation: {} } });
 client.setRequestHandler(ElicitRequestSchema, (request) => { asked.push(request.params); return elicitation(request.params); });
-await client.connect(new StreamableHTTPClientTransport(new URL(target)));
+const [command, ...args] = target.startsWith('[') ? JSON.parse(target) : [];
+const transport = command ? new StdioClientTransport({ command, args, env: process.env, stderr: 'ignore' }) : new StreamableHTTPClientTransport(new URL(target));
+await client.connect(transport);
 const tasks = client.experimental.tasks;
 
 /** The messages of a call, by their type. */
@@ -48,6 +52,15 @@ await step('a slow call is followed to its result', async () => {
   assert.equal(text(said.result), 'Computed rain in 1.5s');
   assert.equal(said.result._meta[RELATED].taskId, said.task.taskId);
   assert.deepEqual([said.statuses[0], said.statuses.at(-1)], ['working', 'completed']);
+});
+await step('progress goes on after the handle, under the token of the call, and so do changes of status', async () => {
+  const [progress, statuses] = [[], []];
+  client.setNotificationHandler(TaskStatusNotificationSchema, ({ params }) => { statuses.push(params); });
+  const said = await stream('slow_compute', { seconds: 3, label: 'rain' }, { onprogress: (it) => progress.push(it) });
+  assert.equal(text(said.result), 'Computed rain in 3s');
+  assert.ok(progress.length > 1, `${progress.length} of progress`);
+  const [last] = statuses.slice(-1);
+  assert.deepEqual([last?.taskId, last?.status], [said.task.taskId, 'completed']);
 });
 await step('a call that is no task is held', async () => {
   assert.equal(text(await client.callTool({ name: 'slow_compute', arguments: { seconds: 0.3, label: 'x' } })), 'Computed x in 0.3s');
@@ -94,6 +107,6 @@ await step('all tasks are listed, and one that is unknown is refused', async () 
   await assert.rejects(tasks.getTask('nothing'), (error) => error.code === -32602);
   await assert.rejects(tasks.listTasks('nothing'), (error) => error.code === -32602);
 });
-await client.transport.terminateSession();
+await transport.terminateSession?.();
 await client.close();
 process.exit(0);

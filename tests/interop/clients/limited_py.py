@@ -1,5 +1,6 @@
-"""limited_py.py URL JOB py1|py2: a client of the Python SDK that gives each request up after JOB.limit ms. JOB: { tool,
-arguments, limit }. It does what the results tell it, as agent.mjs does."""
+"""limited_py.py URL JOB py1|py2: a client of the Python SDK that gives each request up after JOB.limit ms, or each stream
+after JOB.silence ms in which nothing came. JOB: { tool, arguments, limit or silence, progress }. It does what the results tell
+it, as agent.mjs does."""
 
 import asyncio
 import datetime
@@ -30,27 +31,46 @@ def text_of(result):
     return "\n".join(block.text for block in result.content if block.type == "text")
 
 
-async def main(url, job, kind):
-    seconds = job["limit"] / 1000
-    if kind == "py2":
-        from mcp.client.client import Client
+async def told(*progress):
+    print("progress", *progress, file=sys.stderr)
 
-        async with Client(url) as client:
+
+async def main(url, job, kind):
+    seconds = job["limit"] / 1000 if "limit" in job else None
+    silence = job["silence"] / 1000 if "silence" in job else 300
+    progress = told if job.get("progress") else None
+    if kind == "py2":
+        import httpx2
+        from mcp.client.client import Client
+        from mcp.client.streamable_http import streamable_http_client
+
+        http = httpx2.AsyncClient(timeout=httpx2.Timeout(30, read=silence))
+        async with http, Client(streamable_http_client(url, http_client=http)) as client:
 
             async def call(name, arguments):
-                result = await client.call_tool(name, arguments, read_timeout_seconds=seconds)
+                result = await client.call_tool(
+                    name, arguments, read_timeout_seconds=seconds, progress_callback=progress
+                )
                 return text_of(result), bool(result.is_error)
 
             return await pursue(call, job)
+    import httpx
     from mcp import ClientSession
     from mcp.client.streamable_http import streamable_http_client
 
-    async with streamable_http_client(url) as streams, ClientSession(streams[0], streams[1]) as session:
+    http = httpx.AsyncClient(timeout=httpx.Timeout(30, read=silence))
+    async with (
+        http,
+        streamable_http_client(url, http_client=http) as streams,
+        ClientSession(streams[0], streams[1]) as session,
+    ):
         await session.initialize()
 
         async def call(name, arguments):
-            limit = datetime.timedelta(seconds=seconds)
-            result = await session.call_tool(name, arguments, read_timeout_seconds=limit)
+            limit = None if seconds is None else datetime.timedelta(seconds=seconds)
+            result = await session.call_tool(
+                name, arguments, read_timeout_seconds=limit, progress_callback=progress
+            )
             return text_of(result), bool(result.isError)
 
         return await pursue(call, job)

@@ -23,8 +23,9 @@ async function connected() {
     return client;
   }
   const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
+  const { StdioClientTransport } = await import('@modelcontextprotocol/client/stdio');
   const client = new Client(info, { capabilities: {}, ...(kind === 'ts2-modern' ? { versionNegotiation: { mode: 'auto' } } : {}) });
-  await client.connect(new StreamableHTTPClientTransport(new URL(target)));
+  await client.connect(stdio ? new StdioClientTransport(program) : new StreamableHTTPClientTransport(new URL(target)));
   return client;
 }
 

@@ -16,9 +16,11 @@ const ts = (kind) => ['node', `${plan.cache}/npm/clients/limited_ts.mjs`, kind];
 const py = (kind) => [`${plan.cache}/${kind === 'py2' ? 'python' : 'python-v1'}/bin/python`, `${plan.cache}/npm/clients/limited_py.py`, kind];
 const clients = {
   ts1: ts('ts1'), 'ts2-legacy': ts('ts2-legacy'), 'ts2-modern': ts('ts2-modern'), py1: py('py1'), py2: py('py2'),
-  inspector: ['node', `${plan.cache}/npm/clients/limited_inspector.mjs`, 'legacy']
+  inspector: ['node', `${plan.cache}/npm/clients/limited_inspector.mjs`, 'legacy'],
+  // Hosts that know programs only, as most desktop hosts: their program is mcp-remote.
+  'ts1 by mcp-remote': ts('ts1'), 'ts2-modern by mcp-remote': ts('ts2-modern')
 };
-const modern = ['ts2-modern', 'py2'];
+const modern = ['ts2-modern', 'py2', 'ts2-modern by mcp-remote'];
 
 const expect = (what, is) => (is ? [] : [what]);
 /** A handle, then checks, and the result: each call below the limit. */
@@ -29,21 +31,30 @@ const byHandle = (said) => [
 ];
 const refused = (said) => expect('it was not told why', said.isError && /Nothing was run.*fallback = "refuse"/s.test(said.text) && said.calls.length === 1);
 const missing = (said) => expect('it is not -32021', said.error?.code === -32021 || /-32021|missing.*capabilit/i.test(said.error?.message ?? ''));
-const held = (said) => expect('the result is another', DONE.test(said.text ?? '') && said.calls.length === 1);
+const held = (said) => expect('the result is another', DONE.test(said.text ?? '') && said.calls?.length === 1);
 const gaveUp = (said) => expect('the limit is none', /timed out|timeout/i.test(said.error?.message ?? ''));
 
 const cases = [];
+const limit = 6000;
+const at = (fallback, client) => {
+  const url = `${plan.base}/${fallback}/mcp`;
+  return client.endsWith('mcp-remote') ? JSON.stringify(['mcp-remote', url]) : url;
+};
 for (const client of Object.keys(clients)) {
-  const at = (fallback) => `${plan.base}/${fallback}/mcp`;
-  const limit = 6000;
-  cases.push([`${client} handle`, client, at('handle'), { ...LONG, limit }, byHandle]);
-  cases.push([`${client} refuse`, client, at('refuse'), { ...LONG, limit }, modern.includes(client) ? missing : refused]);
+  cases.push([`${client} handle`, client, at('handle', client), { ...LONG, limit }, byHandle]);
+  cases.push([`${client} refuse`, client, at('refuse', client), { ...LONG, limit }, modern.includes(client) ? missing : refused]);
   // Progress moves the limit of these alone, and only where the host wants that.
-  if (client.startsWith('ts')) cases.push([`${client} wait, with progress`, client, at('wait'), { ...LONG, limit, progress: true }, held]);
+  if (client.startsWith('ts')) cases.push([`${client} wait, with progress`, client, at('wait', client), { ...LONG, limit, progress: true }, held]);
 }
-cases.push(['ts1 wait, without progress: the limit bites', 'ts1', `${plan.base}/wait/mcp`, { ...LONG, limit: 6000 }, gaveUp]);
+// Those of Python have no limit on a call unless the host sets one, but one on the silence of a stream (300 s).
+for (const client of ['py1', 'py2']) {
+  cases.push([`${client} wait, with a limit on silence`, client, at('wait', client), { ...LONG, silence: limit }, held]);
+  cases.push([`${client} wait, with progress: its limit bites`, client, at('wait', client), { ...LONG, limit, progress: true }, gaveUp]);
+}
+cases.push(['ts1 wait, without progress: its limit bites', 'ts1', at('wait', 'ts1'), { ...LONG, limit }, gaveUp]);
+cases.push(['inspector wait: its limit bites', 'inspector', at('wait', 'inspector'), { ...LONG, limit }, gaveUp]);
 const stdio = (title) => plan.command.map((word) => word.replaceAll('@DIR@', `${plan.work}/agent-${title}`));
-const agent = (title, job, judge) => cases.push([`agent over stdio ${title}`, 'ts1', JSON.stringify(stdio(title)), { limit: 6000, ...job }, judge]);
+const agent = (title, job, judge) => cases.push([`agent over stdio ${title}`, 'ts1', JSON.stringify(stdio(title)), { limit, ...job }, judge]);
 agent('checks', LONG, byHandle);
 agent('answers', { tool: 'trigger-elicitation-request', arguments: {} }, (said) => [
   ...expect('the result is another', /User provided the requested information.*Name: /s.test(said.text ?? '')),
@@ -82,6 +93,6 @@ async function one([title, client, target, job, judge]) {
 
 // The clients mostly wait.
 const queue = [...cases];
-await Promise.all(Array.from({ length: 5 }, async () => {
+await Promise.all(Array.from({ length: 7 }, async () => {
   for (let next = queue.shift(); next; next = queue.shift()) await one(next);
 }));

@@ -6,22 +6,20 @@ use std::fmt::Write as _;
 use serde_json::{Map, Number, Value, json};
 use url::Url;
 
-use super::super::terminal::plain;
-use crate::protocol::Json;
-use crate::protocol::json::Part;
+use super::json::{Json, Part};
 
 /// A field of a form.
-pub(super) struct Field {
-    pub(super) name: String,
+pub(crate) struct Field {
+    pub(crate) name: String,
     /// Title and description, as far as the server gives them.
-    pub(super) about: Option<String>,
-    pub(super) kind: Kind,
-    pub(super) default: Option<Value>,
-    pub(super) is_required: bool,
+    pub(crate) about: Option<String>,
+    pub(crate) kind: Kind,
+    pub(crate) default: Option<Value>,
+    pub(crate) is_required: bool,
 }
 
 /// What a field holds.
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Characters, counted as JSON Schema does.
     Text {
         format: Option<Format>,
@@ -35,11 +33,13 @@ pub(super) enum Kind {
         choices: Vec<Choice>,
         count: Bounds,
     },
+    /// What these forms do not have; the server's own check is all there is.
+    Any,
 }
 
 /// How a text is written.
 #[derive(Clone, Copy)]
-pub(super) enum Format {
+pub(crate) enum Format {
     Email,
     Uri,
     Date,
@@ -48,20 +48,20 @@ pub(super) enum Format {
 
 /// How many of something there may be.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     fewest: Option<u64>,
     most: Option<u64>,
 }
 
 /// The smallest and the largest number, spelled as the server does.
 #[derive(Default)]
-pub(super) struct Range {
+pub(crate) struct Range {
     smallest: Option<Number>,
     largest: Option<Number>,
 }
 
 /// A value to choose, with its name for people.
-pub(super) struct Choice {
+pub(crate) struct Choice {
     value: String,
     title: Option<String>,
 }
@@ -70,7 +70,7 @@ pub(super) struct Choice {
 const LONGEST_PLACEHOLDER: u64 = 64;
 
 /// The fields of a form, in the order in which the server wrote them.
-pub(super) fn fields(params: &Json) -> Vec<Field> {
+pub(crate) fn fields(params: &Json) -> Vec<Field> {
     let Some(schema) = params.member("requestedSchema") else { return Vec::new() };
     let required: Vec<String> = schema.member("required").and_then(|required| required.read().ok()).unwrap_or_default();
     let Some(properties) = schema.member("properties") else { return Vec::new() };
@@ -90,7 +90,7 @@ pub(super) fn fields(params: &Json) -> Vec<Field> {
 }
 
 /// What is wrong with the content of an answer, one line each.
-pub(super) fn faults(fields: &[Field], content: &Map<String, Value>) -> Vec<String> {
+pub(crate) fn faults(fields: &[Field], content: &Map<String, Value>) -> Vec<String> {
     let of_field = |field: &Field| {
         let name = &field.name;
         match content.get(name) {
@@ -108,7 +108,7 @@ pub(super) fn faults(fields: &[Field], content: &Map<String, Value>) -> Vec<Stri
 
 impl Field {
     /// What it takes, whether it must be there, and what it is about.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut text = self.kind.describe();
         // Writing into a string cannot fail.
         if self.is_required {
@@ -124,7 +124,7 @@ impl Field {
     }
 
     /// A value that the field takes.
-    pub(super) fn placeholder(&self) -> Value {
+    pub(crate) fn placeholder(&self) -> Value {
         self.default.clone().filter(|default| self.kind.takes(default)).unwrap_or_else(|| self.kind.placeholder())
     }
 }
@@ -141,19 +141,20 @@ impl Kind {
             Some("integer") => Self::Whole(range()),
             Some("number") => Self::Number(range()),
             Some("boolean") => Self::YesNo,
-            Some("array") => Self::SomeOf {
+            Some("array") if items_are_texts(schema) => Self::SomeOf {
                 choices: schema.get("items").and_then(choices).unwrap_or_default(),
                 count: Bounds { fewest: bound("minItems"), most: bound("maxItems") },
             },
-            _ => Self::Text {
+            Some("string") => Self::Text {
                 format: schema.get("format").and_then(Value::as_str).and_then(Format::named),
                 length: Bounds { fewest: bound("minLength"), most: bound("maxLength") },
             },
+            _ => Self::Any,
         }
     }
 
     /// What it takes, in words.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let listed = |choices: &[Choice]| choices.iter().map(Choice::shown).collect::<Vec<_>>().join(", ");
         match self {
             Self::Text { format, length } => {
@@ -179,11 +180,12 @@ impl Kind {
                 };
                 format!("a list of {what}{count}")
             }
+            Self::Any => "as its schema says".to_owned(),
         }
     }
 
     /// Whether the server has to take this value.
-    pub(super) fn takes(&self, value: &Value) -> bool {
+    pub(crate) fn takes(&self, value: &Value) -> bool {
         let is_choice = |choices: &[Choice], text: &str| choices.iter().any(|choice| choice.value == text);
         match (self, value) {
             (Self::Text { format, length }, Value::String(text)) => {
@@ -191,7 +193,7 @@ impl Kind {
             }
             (Self::Whole(range), Value::Number(number)) => is_whole(number) && range.holds(number),
             (Self::Number(range), Value::Number(number)) => range.holds(number),
-            (Self::YesNo, Value::Bool(_)) => true,
+            (Self::YesNo, Value::Bool(_)) | (Self::Any, _) => true,
             (Self::OneOf(choices), Value::String(text)) => is_choice(choices, text),
             (Self::SomeOf { choices, count }, Value::Array(items)) => {
                 let fits = |text: &str| choices.is_empty() || is_choice(choices, text);
@@ -202,7 +204,7 @@ impl Kind {
     }
 
     /// The value that a typed line stands for.
-    pub(super) fn read(&self, line: &str) -> Option<Value> {
+    pub(crate) fn read(&self, line: &str) -> Option<Value> {
         let value = match self {
             Self::Text { .. } | Self::OneOf(_) => Some(line.into()),
             // As it was typed, so that nothing is rounded on the way to the check.
@@ -212,6 +214,7 @@ impl Kind {
                 "n" | "no" | "false" => Some(false.into()),
                 _ => None,
             },
+            Self::Any => Some(serde_json::from_str::<Value>(line).unwrap_or_else(|_| line.into())),
             Self::SomeOf { .. } => {
                 Some(line.split(',').map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().into())
             }
@@ -232,6 +235,7 @@ impl Kind {
             }
             Self::Number(range) => range.nearest_to_zero().into(),
             Self::YesNo => false.into(),
+            Self::Any => "...".into(),
             Self::OneOf(choices) => choices.first().map_or(Value::Null, |choice| choice.value.as_str().into()),
             Self::SomeOf { choices, count } => {
                 let wanted = count.fewest.unwrap_or(1).max(1).min(count.most.unwrap_or(u64::MAX));
@@ -327,10 +331,19 @@ impl Range {
 impl Choice {
     fn shown(&self) -> String {
         match &self.title {
-            Some(title) if *title != self.value => plain(&format!("{} ({title})", self.value)),
-            _ => plain(&self.value),
+            Some(title) if *title != self.value => on_one_line(&format!("{} ({title})", self.value)),
+            _ => on_one_line(&self.value),
         }
     }
+}
+
+fn items_are_texts(schema: &Value) -> bool {
+    schema.pointer("/items/type").is_none_or(|kind| kind == "string")
+}
+
+/// A server may send anything.
+fn on_one_line(text: &str) -> String {
+    text.chars().filter(|sign| !sign.is_control()).collect()
 }
 
 fn is_whole(number: &Number) -> bool {
