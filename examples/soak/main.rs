@@ -1,260 +1,236 @@
-//! A soak: mixed load on a proxy with faults injected, and its memory, descriptors, threads and disk each ten seconds.
+//! A soak: mixed load on a proxy with faults injected, a ledger at the end, and figures on the way.
 //!
-//! `soak PROGRAM SECONDS`: runs `PROGRAM serve` before its own demo server for that long. Clients call, poll, cancel,
-//! hang up, reset their connections and never read; the server is killed every few seconds. Fails if a handle
-//! is lost before its time, or if descriptors or threads have grown when the load is gone.
+//! `soak PROGRAM SECONDS [--calm] [--disk DIRECTORY] [--memory MIB] [--callers N]` runs `PROGRAM serve` before a server of its
+//! own for that long. Clients call in every way (plain, tasks, keys, questions, legacy, held), cancel, hang up, reset and
+//! never read; the servers are killed every few seconds; the proxy is killed and stopped and started again, unless it is
+//! to be `--calm`. `--disk`: an empty file system of its own (root), which is filled and frozen. `--memory`: the proxy and its servers
+//! run in a control group of that size (root). Fails where a line of the ledger does not hold, where an error is not explained by a
+//! fault, and where memory, descriptors, threads or disk are not flat.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper of tests ends where it fails")]
 
-use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+mod book;
+mod callers;
+mod client;
+mod faults;
+mod flat;
+mod proxy;
+mod server;
+
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::{Client, connect::HttpConnector};
-use hyper_util::rt::TokioExecutor;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use nix::sys::signal::Signal;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
-/// What happened.
-#[derive(Debug, Default)]
-struct Counts {
-    calls: AtomicU64,
-    handles: AtomicU64,
-    completed: AtomicU64,
-    cancelled: AtomicU64,
-    failed: AtomicU64,
-    errors: AtomicU64,
-    left: AtomicU64,
-    kills: AtomicU64,
-    lost: AtomicU64,
+use callers::{Caller, World};
+use faults::Fault;
+use flat::Samples;
+use proxy::{Figures, Place, Proxy};
+
+/// What is to be done.
+#[derive(Debug)]
+struct Plan {
+    program: String,
+    time: Duration,
+    is_calm: bool,
+    disk: Option<String>,
+    memory: Option<u64>,
+    callers: usize,
 }
 
-/// What the proxy takes: KiB of memory, descriptors, threads, KiB on the disk.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "they are printed")]
-struct Figures {
-    rss: u64,
-    files: usize,
-    threads: u64,
-    disk: u64,
+/// The faults that are to come.
+#[derive(Debug)]
+struct Timetable {
+    servers: Instant,
+    proxy: Instant,
+    disk: Instant,
+    turn: usize,
 }
 
-#[derive(Clone)]
-struct Caller {
-    http: Client<HttpConnector, Full<Bytes>>,
-    address: String,
-    counts: Arc<Counts>,
-}
-
-const CALLERS: usize = 8;
+/// How often the servers are killed, and the disk is filled or frozen.
+const SERVERS: Duration = Duration::from_secs(7);
+const DISK: Duration = Duration::from_secs(45);
+/// How long a disk is full or frozen.
+const FULL: Duration = Duration::from_secs(4);
+/// How long running calls may go on at a stop, and how long all the rest of a stop may take.
+const GRACE: Duration = Duration::from_secs(2);
+const STOP: Duration = Duration::from_secs(5);
+/// How long after the load all that it left is purged and closed.
+const REST: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [program, seconds] = &words[..] else {
-        eprintln!("usage: soak PROGRAM SECONDS");
+    if let [word, ledger] = &words[..]
+        && word == server::WORD
+    {
+        server::serve(ledger);
+        return ExitCode::SUCCESS;
+    }
+    let Some(plan) = Plan::read(&words) else {
+        eprintln!("usage: soak PROGRAM SECONDS [--calm] [--disk DIRECTORY] [--memory MIB] [--callers N]");
         return ExitCode::from(64);
     };
-    let folder = tempfile::tempdir().unwrap();
-    let (mut proxy, address) = start(program, folder.path());
-    let counts = Arc::new(Counts::default());
-    let http = Client::builder(TokioExecutor::new()).build_http();
-    let caller = Caller { http, address, counts: Arc::clone(&counts) };
-    let pid = proxy.id();
-    caller.once().await;
-    sleep(Duration::from_secs(1)).await;
-    let before = figures(pid, folder.path());
-    println!("at rest: {before:?}");
+    if soak(&plan).await { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
 
-    let until = Instant::now() + Duration::from_secs(seconds.parse().unwrap());
-    let mut jobs = tokio::task::JoinSet::new();
-    for _ in 0..CALLERS {
-        let caller = caller.clone();
-        jobs.spawn(async move {
-            while Instant::now() < until {
+impl Plan {
+    fn read(words: &[String]) -> Option<Self> {
+        let (program, time) = (words.first()?.clone(), Duration::from_secs(words.get(1)?.parse().ok()?));
+        let mut plan = Self { program, time, is_calm: false, disk: None, memory: None, callers: 12 };
+        let mut rest = words.iter().skip(2);
+        while let Some(word) = rest.next() {
+            match word.as_str() {
+                "--calm" => plan.is_calm = true,
+                "--disk" => plan.disk = Some(rest.next()?.clone()),
+                "--memory" => plan.memory = Some(rest.next()?.parse().ok()?),
+                "--callers" => plan.callers = rest.next()?.parse().ok()?,
+                _ => return None,
+            }
+        }
+        Some(plan)
+    }
+
+    /// How long a proxy lives until it is killed or stopped.
+    fn life(&self) -> Duration {
+        (self.time / 6).clamp(Duration::from_secs(12), Duration::from_mins(5))
+    }
+}
+
+async fn soak(plan: &Plan) -> bool {
+    let place = Place::new(&plan.program, plan.disk.as_deref(), plan.memory);
+    let mut proxy = place.start().await;
+    let world = Arc::new(World::new(place.address()));
+    sleep(Duration::from_secs(1)).await;
+    let before = place.figures(&proxy);
+    println!("at rest: {before}");
+
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut callers = JoinSet::new();
+    for _ in 0..plan.callers {
+        let (caller, is_over) = (Caller::new(&world), Arc::clone(&is_over));
+        callers.spawn(async move {
+            while !is_over.load(Ordering::SeqCst) {
                 caller.once().await;
             }
         });
     }
-    for kind in 0..3 {
-        let (address, counts) = (caller.address.clone(), Arc::clone(&counts));
-        jobs.spawn(async move {
-            while Instant::now() < until {
-                rude(&address, kind, until, &counts).await;
+    let samples = load(plan, &place, &mut proxy, &world).await;
+    is_over.store(true, Ordering::SeqCst);
+    while let Some(ended) = callers.join_next().await {
+        if let Err(error) = ended {
+            world.book.wrong(format!("a caller panicked: {error}"));
+        }
+    }
+    sleep(REST).await;
+    let after = place.figures(&proxy);
+    println!("at rest again: {after}");
+    if let Some((kills, peak)) = place.pressure() {
+        println!("memory of the group: {peak} MiB at most, {kills} processes killed for want of it");
+        if kills > 0 {
+            world.book.wrong(format!("{kills} processes were killed for want of memory"));
+        }
+    }
+    samples.judge(&world.book);
+    flat::judge_rest(&before, &after, &world.book);
+    proxy.signal(Signal::SIGTERM);
+    if !proxy.end().await {
+        world.book.wrong("the proxy did not end well".to_owned());
+    }
+    finish(&place, &world)
+}
+
+/// The load, with its faults, until its time is over.
+async fn load(plan: &Plan, place: &Place, proxy: &mut Proxy, world: &Arc<World>) -> Samples {
+    let (began, mut samples) = (Instant::now(), Samples::new(plan.time));
+    let mut next = Timetable { servers: began + SERVERS, proxy: began + plan.life(), disk: began + DISK / 3, turn: 0 };
+    while began.elapsed() < plan.time {
+        sleep(Duration::from_millis(500)).await;
+        let now = Instant::now();
+        if samples.take(began.elapsed(), proxy.since.elapsed(), place.figures(proxy)) {
+            println!("{:5} s: {} {:?}", began.elapsed().as_secs(), place.figures(proxy), world.book.seen());
+        }
+        if now >= next.servers {
+            next.servers = now + SERVERS;
+            world.faults.begin(Fault::Servers);
+            let killed = proxy.kill_servers();
+            world.faults.end(Fault::Servers);
+            (0..killed).for_each(|_| world.book.saw("servers killed"));
+        }
+        let is_near_the_end = began.elapsed() + Duration::from_secs(10) > plan.time;
+        if place.has_disk && now >= next.disk && !is_near_the_end {
+            next.disk = now + DISK;
+            next.turn += 1;
+            world.faults.begin(Fault::Disk);
+            if next.turn % 2 == 1 {
+                place.fill(FULL).await;
+            } else {
+                place.freeze(FULL / 2).await;
             }
-        });
-    }
-    let killing = Arc::clone(&counts);
-    jobs.spawn(async move {
-        while Instant::now() + Duration::from_secs(7) < until {
-            sleep(Duration::from_secs(7)).await;
-            kill_servers(pid, &killing);
+            world.faults.end(Fault::Disk);
+            // It is opened again before it may be killed.
+            next.proxy = next.proxy.max(Instant::now() + Duration::from_secs(20));
         }
-    });
+        if !plan.is_calm && now >= next.proxy && !is_near_the_end {
+            next.turn += 1;
+            world.faults.begin(Fault::Proxy);
+            let another = again(place, proxy, next.turn.is_multiple_of(3), world).await;
+            drop(std::mem::replace(proxy, another));
+            world.faults.end(Fault::Proxy);
+            next.proxy = Instant::now() + plan.life();
+        }
+    }
+    println!(
+        "{} times the proxy was ended, {} times its servers were killed, {} times its disk was full or frozen",
+        world.faults.count(Fault::Proxy),
+        world.faults.count(Fault::Servers),
+        world.faults.count(Fault::Disk)
+    );
+    samples
+}
+
+/// Ends the proxy and starts another one.
+async fn again(place: &Place, proxy: &mut Proxy, gently: bool, world: &World) -> Proxy {
     let began = Instant::now();
-    while Instant::now() < until {
-        sleep(Duration::from_secs(10)).await;
-        println!("{:5} s: {:?} {counts:?}", began.elapsed().as_secs(), figures(pid, folder.path()));
+    proxy.signal(if gently { Signal::SIGTERM } else { Signal::SIGKILL });
+    while proxy.is_alive() {
+        sleep(Duration::from_millis(20)).await;
     }
-    while jobs.join_next().await.is_some() {}
-    drop(caller);
-    sleep(Duration::from_secs(15)).await;
-    let after = figures(pid, folder.path());
-    println!("at rest again: {after:?} {counts:?}");
-    kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGTERM).unwrap();
-    let status = proxy.wait().unwrap();
-    println!("the proxy ended: {status}");
-    let grown = after.files > before.files + 10 || after.threads > before.threads + 10;
-    let good = status.success() && !grown && counts.lost.load(Relaxed) == 0 && counts.completed.load(Relaxed) > 0;
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let took = began.elapsed();
+    if took > GRACE + STOP {
+        world.book.wrong(format!("a stop took {took:?}"));
+    }
+    place.start().await
 }
 
-fn start(program: &str, folder: &Path) -> (Child, String) {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let (store, config) = (folder.join("store"), folder.join("config.toml"));
-    let text = format!(
-        "[listen]\nhttp = \"127.0.0.1:{port}\"\n[store]\npath = \"{}\"\nmin_free = 1\n[log]\nlevel = \"error\"\n\
-         [defaults]\nafter = \"50ms\"\ntimeout = \"10s\"\nkeep = \"20s\"\n\
-         [[server]]\nname = \"behind\"\ncommand = [\"@self\", \"demo-server\"]\n",
-        store.display()
-    );
-    fs::write(&config, text).unwrap();
-    let command = Command::new(program).args(["serve", "--config"]).arg(&config).stdin(Stdio::null()).spawn();
-    let proxy = command.unwrap();
-    let address = format!("127.0.0.1:{port}");
-    while std::net::TcpStream::connect(&address).is_err() {
-        std::thread::sleep(Duration::from_millis(20));
+/// The ledger; whether all is right.
+fn finish(place: &Place, world: &World) -> bool {
+    let left = place.servers_left();
+    if left > 0 {
+        world.book.wrong(format!("{left} servers are left"));
     }
-    (proxy, address)
+    world.book.weigh(&place.ran());
+    let seen = world.book.seen();
+    println!("{} calls; {seen:?}", world.book.calls());
+    if seen.get("handles seen") != seen.get("handles found at their end") {
+        world.book.wrong("handles seen are not handles found".to_owned());
+    }
+    let log = place.log();
+    let panics = log.lines().filter(|line| line.contains("panic")).count();
+    println!("the log has {} lines, {panics} of them about panics", log.lines().count());
+    if panics > 0 {
+        world.book.wrong("a panic in the log".to_owned());
+    }
+    println!("{}", if world.book.is_right() { "ALL HOLDS" } else { "FAILED" });
+    world.book.is_right()
 }
 
-impl Caller {
-    async fn ask(&self, method: &str, name: &str, mut params: Value) -> Option<Value> {
-        let extensions = json!({ "io.modelcontextprotocol/tasks": {} });
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": { "extensions": extensions },
-        });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
-        let request = Request::post(format!("http://{}/mcp", self.address))
-            .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream")
-            .header("mcp-protocol-version", "2026-07-28")
-            .header("mcp-method", method)
-            .header("mcp-name", name);
-        let response = self.http.request(request.body(Full::new(Bytes::from(body))).unwrap()).await.ok()?;
-        let body = response.into_body().collect().await.ok()?.to_bytes();
-        let text = std::str::from_utf8(&body).unwrap();
-        let last = text.lines().rev().find_map(|line| line.strip_prefix("data: ")).unwrap_or(text);
-        serde_json::from_str(last).ok()
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { rss, files, threads, disk } = self;
+        write!(f, "{} MiB, {files} descriptors, {threads} threads, {} MiB of disk", rss >> 10, disk >> 10)
     }
-
-    /// One call, to the end of its task, unless it is given up or cancelled.
-    async fn once(&self) {
-        let counts = &self.counts;
-        let seconds = rand::random_range(0..200_u32);
-        let rows = [10, 100, 5000][rand::random_range(0..3)];
-        let arguments = json!({ "seconds": f64::from(seconds) / 100.0, "rows": rows });
-        counts.calls.fetch_add(1, Relaxed);
-        let call = self.ask("tools/call", "slow_report", json!({ "name": "slow_report", "arguments": arguments }));
-        let patience = if rand::random_range(0..10) == 0 { Duration::from_millis(20) } else { Duration::from_mins(1) };
-        let Ok(answer) = timeout(patience, call).await else {
-            counts.left.fetch_add(1, Relaxed);
-            return;
-        };
-        let answer = answer.unwrap_or_default();
-        let Some(id) = answer["result"]["taskId"].as_str() else {
-            let kind = if answer["result"].is_object() { &counts.completed } else { &counts.errors };
-            kind.fetch_add(1, Relaxed);
-            return;
-        };
-        counts.handles.fetch_add(1, Relaxed);
-        if rand::random_range(0..8) == 0 {
-            self.ask("tasks/cancel", id, json!({ "taskId": id })).await;
-        }
-        loop {
-            let task = self.ask("tasks/get", id, json!({ "taskId": id })).await.unwrap_or_default();
-            let counter = match task["result"]["status"].as_str() {
-                Some("completed") => &counts.completed,
-                Some("cancelled") => &counts.cancelled,
-                Some("failed") => &counts.failed,
-                Some(_) => {
-                    sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-                None => &counts.lost,
-            };
-            counter.fetch_add(1, Relaxed);
-            return;
-        }
-    }
-}
-
-/// Clients that leave in the middle of a request, reset their connection during a call, or never read.
-async fn rude(address: &str, kind: u32, until: Instant, counts: &Counts) {
-    let Ok(mut socket) = TcpStream::connect(address).await else { return };
-    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow_report","arguments":{"seconds":1,"rows":200000},"_meta":{"progressToken":"t","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-    let request = format!(
-        "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: application/json, \
-         text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: slow_report\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let sent = if kind == 0 { &request[..request.len() / 2] } else { &request[..] };
-    let _ = socket.write_all(sent.as_bytes()).await;
-    let rest = [200, 300, 8000][kind as usize];
-    sleep(Duration::from_millis(rest).min(until.saturating_duration_since(Instant::now()))).await;
-    if kind == 1 {
-        socket.set_zero_linger().unwrap();
-    }
-    counts.left.fetch_add(1, Relaxed);
-}
-
-/// kill -9 for the servers behind the proxy.
-fn kill_servers(proxy: u32, counts: &Counts) {
-    let mut below = vec![proxy];
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
-        if parent.is_some_and(|parent| below.contains(&parent)) {
-            below.push(pid);
-        }
-    }
-    for pid in below.into_iter().skip(1) {
-        let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        if command.ends_with("demo-server\0") && kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).is_ok() {
-            counts.kills.fetch_add(1, Relaxed);
-        }
-    }
-}
-
-fn figures(pid: u32, folder: &Path) -> Figures {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let of = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.split_whitespace().next().unwrap().parse().unwrap()
-    };
-    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
-    Figures { rss: of("VmRSS:"), files, threads: of("Threads:"), disk: size(folder) >> 10 }
-}
-
-fn size(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => size(&entry.path()),
-            Ok(metadata) => metadata.len(),
-            Err(_) => 0,
-        })
-        .sum()
 }
