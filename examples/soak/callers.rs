@@ -170,6 +170,15 @@ impl Caller {
             return Fate::Result;
         }
         let created: Value = serde_json::from_str(result.get()).unwrap();
+        if created["resultType"] == "input_required" && created["taskId"].is_null() && call.kind == Kind::Asks {
+            // Without a store there are no tasks, and it asks all the same.
+            self.world.classify(&who, "store", began);
+            let mut params = call.params();
+            params["requestState"] = created["requestState"].clone();
+            params["inputResponses"] = answers(created["inputRequests"].as_object().unwrap());
+            let answer = self.client.ask(call.declares, "tools/call", call.tool, None, params).await;
+            return Box::pin(self.fate(call, answer)).await;
+        }
         let Some(id) = created["taskId"].as_str() else {
             self.world.book.wrong(format!("{who} got another result: {:.200}", result.get()));
             return Fate::Result;
@@ -192,12 +201,7 @@ impl Caller {
                 let text = answer.result.unwrap();
                 let shown: Shown<'_> = serde_json::from_str(text.get()).unwrap();
                 if shown.status == "input_required" && call.kind == Kind::Asks {
-                    let answers: Value = shown
-                        .questions
-                        .keys()
-                        .map(|key| (key.clone(), json!({ "action": "accept", "content": { "name": "x" } })))
-                        .collect::<serde_json::Map<_, _>>()
-                        .into();
+                    let answers = answers(&shown.questions);
                     self.of_task("tasks/update", id, json!({ "inputResponses": answers })).await;
                 } else if let Some(end) = self.ended(call, &shown) {
                     let mut ended = self.world.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -366,6 +370,12 @@ impl Call {
     fn params(self) -> Value {
         json!({ "name": self.tool, "arguments": { "n": self.n, "ms": self.ms, "bytes": self.bytes } })
     }
+}
+
+/// An answer to every question.
+fn answers(questions: &serde_json::Map<String, Value>) -> Value {
+    let answer = json!({ "action": "accept", "content": { "name": "x" } });
+    questions.keys().map(|key| (key.clone(), answer.clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// What must stay as it is once a task has ended.
