@@ -50,6 +50,7 @@ impl Run {
     /// Commits the record of a task and gives the handle out; who was held comes back if that fails.
     pub(super) async fn make_task(&self, held: Held, seed: Seed) -> Result<Owned, NotMade> {
         let form = seed.form.clone().unwrap_or_else(|| self.plan.way.form.clone());
+        tracing::trace!(tool = self.plan.what.name(), "a call is to become a task");
         let (held, recorded, task) = self.commit(held, seed).await?;
         tracing::debug!(task = ?task.id, tool = self.plan.what.name(), "a call became a task");
         let live = Arc::clone(&recorded.live);

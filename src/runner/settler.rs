@@ -78,6 +78,7 @@ impl Settler {
 
 impl Owed {
     async fn settle(&self, ending: Ending) {
+        tracing::trace!(task = ?self.id, "a task is to end");
         let mut wait = FIRST_WAIT;
         loop {
             match self.store.settle(&self.id, ending.clone()).await {
@@ -100,6 +101,7 @@ impl Owed {
                 }
             }
         }
+        tracing::trace!(task = ?self.id, "a task is settled");
         // Only now: until then readers find the run and do not take the task for lost.
         self.live.remove(&self.id);
     }

@@ -98,6 +98,7 @@ impl Store {
             if keys.is_empty() {
                 return Ok(swept);
             }
+            tracing::trace!(tasks = keys.len(), "tasks are to be purged");
             let purged = self.ask(|answer| Op::Purge { keys, answer }).await?;
             swept.purged += purged.tasks;
             if !purged.files.is_empty() {
@@ -106,6 +107,7 @@ impl Store {
                 // What is left over by a panic is swept later.
                 let _ = tokio::task::spawn_blocking(removal).await;
             }
+            tracing::trace!(tasks = purged.tasks, "tasks were purged");
         }
     }
 

@@ -1,6 +1,7 @@
 //! `tasks/get`, `tasks/update` and `tasks/cancel`, answered from the store; the server is not asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::protocol::error::code;
 use crate::protocol::reshape;
@@ -8,6 +9,9 @@ use crate::protocol::{Call, Failure, Json, Method, Outcome, Reason, Retry, Rope,
 use crate::runner::{Live, Responses, Runner, view};
 use crate::store::{Committed, ReadError};
 use crate::task::{Canceller, Cause, State, Task, TaskId};
+
+/// When a task that cannot be read now may be asked for again.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Answers one of the three. The capability is checked before the id, so that a client without it
 /// learns nothing about ids; a foreign id reads like an unknown one.
@@ -113,10 +117,29 @@ async fn cancel(runner: &Runner, task: &Committed<Task>) -> Outcome {
 
 /// What is said in the place of a task that cannot be read now.
 pub(super) fn unreadable(error: &ReadError) -> Outcome {
-    if let ReadError::Busy = error {
-        let retry = Retry::After(std::time::Duration::from_secs(5));
-        return Outcome::Failed(Failure::new(Reason::Busy, error.to_string(), retry));
+    let reason = match error {
+        ReadError::Busy => Reason::Busy,
+        // It is opened again as soon as that works.
+        ReadError::Failed(_) => Reason::Store,
+        ReadError::Closed => Reason::Stopping,
+        ReadError::NoOutcome | ReadError::Damaged | ReadError::Io(_) => {
+            tracing::error!(%error, "a task cannot be read");
+            return Outcome::Error(RpcError::new(code::INTERNAL, format!("Internal error: {error}")));
+        }
+    };
+    Outcome::Failed(Failure::new(reason, error.to_string(), Retry::After(AGAIN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_cannot_be_read_now_says_why_and_when_to_come_again() {
+        for (error, reason) in [(ReadError::Busy, Reason::Busy), (ReadError::Closed, Reason::Stopping)] {
+            let Outcome::Failed(failure) = unreadable(&error) else { panic!("{error}") };
+            assert_eq!((failure.reason, failure.retry), (reason, Retry::After(AGAIN)));
+        }
+        assert!(matches!(unreadable(&ReadError::Damaged), Outcome::Error(_)), "it would be damaged again");
     }
-    tracing::error!(%error, "a task cannot be read");
-    Outcome::Error(RpcError::new(code::INTERNAL, format!("Internal error: {error}")))
 }

@@ -38,16 +38,17 @@ fn ops() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => Just(Op::Call),
         3 => Just(Op::CallAuto),
+        3 => Just(Op::CallAgain),
         1 => call.clone().prop_map(Op::Leave),
         3 => call.clone().prop_map(Op::Cancel),
         3 => call.clone().prop_map(Op::Answer),
         4 => call.clone().prop_map(Op::Finish),
         2 => call.clone().prop_map(Op::Fail),
-        1 => call.clone().prop_map(Op::Die),
+        2 => call.clone().prop_map(Op::Die),
         1 => call.clone().prop_map(Op::Progress),
         4 => call.clone().prop_map(Op::Ask),
         1 => call.prop_map(Op::Withdraw),
-        3 => prop_oneof![Just(1), Just(3), Just(11), Just(2000)].prop_map(Op::Wait),
+        3 => prop_oneof![Just(1), Just(3), Just(11), Just(500), Just(2000)].prop_map(Op::Wait),
         2 => prop_oneof![Just(-7200), Just(3_000_000)].prop_map(Op::Jump),
         1 => Just(Op::Crash),
     ]
@@ -59,8 +60,8 @@ fn steps() -> impl Strategy<Value = Vec<Op>> {
         (true, true) => vec![one, other],
         _ => vec![one],
     });
-    let race = (0..CALLS, any::<bool>())
-        .prop_map(|(at, ends)| vec![Op::Cancel(at), if ends { Op::Finish(at) } else { Op::Fail(at) }]);
+    let race = (0..CALLS, 0..4_usize)
+        .prop_map(|(at, how)| vec![Op::Cancel(at), [Op::Finish(at), Op::Fail(at), Op::Die(at), Op::Cancel(at)][how]]);
     prop_oneof![6 => ops().prop_map(|op| vec![op]), 2 => together, 1 => race]
 }
 
@@ -80,12 +81,18 @@ fn with_few_long_waits(mut steps: Vec<Vec<Op>>) -> Vec<Vec<Op>> {
 
 /// Every order in which they may have come.
 fn outcomes(model: &Model, ops: &[Op]) -> Vec<Model> {
-    let in_order = |ops: &mut dyn Iterator<Item = &Op>| {
-        let mut after = model.clone();
+    let in_order = |mut after: Model, ops: &mut dyn Iterator<Item = &Op>| {
         ops.for_each(|op| after.apply(*op));
         after
     };
-    vec![in_order(&mut ops.iter()), in_order(&mut ops.iter().rev())]
+    let mut all = vec![in_order(model.clone(), &mut ops.iter()), in_order(model.clone(), &mut ops.iter().rev())];
+    if let [Op::Cancel(at), Op::Die(lost)] | [Op::Die(lost), Op::Cancel(at)] = ops
+        && at == lost
+    {
+        // A run that is lost is not begun again if somebody wants it to stop by then.
+        all.push(in_order(model.clone().never_again(*at), &mut [Op::Die(*at)].iter()));
+    }
+    all
 }
 
 async fn check(steps: Vec<Vec<Op>>) -> Result<(), TestCaseError> {

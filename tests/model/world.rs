@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use raincheck::clock::{Clock, Timestamp};
-use raincheck::config::{Mode, OwnerRules, ToolPolicy};
+use raincheck::config::{Mode, OnLost, OwnerRules, ToolPolicy, ToolRule};
 use raincheck::jobs::Jobs;
 use raincheck::policy::Policies;
 use raincheck::protocol::{
@@ -27,7 +27,7 @@ use tower::{Layer, Service, ServiceExt};
 use futures_util::FutureExt;
 
 use crate::asking::call_of;
-use crate::reference::{AFTER, ASK_LIMIT, KEEP, Model, Op, QUEUE_LIMIT, RUN_LIMIT, SLOTS, Stand};
+use crate::reference::{AFTER, ASK_LIMIT, IDLE_LIMIT, KEEP, Model, Op, QUEUE_LIMIT, RUN_LIMIT, SLOTS, Stand};
 use crate::support::calls::{shown, text};
 use crate::support::layer::store_config;
 
@@ -70,6 +70,8 @@ struct Process {
 }
 
 const SERVER: &str = "reports";
+/// The tool that may run again.
+const AGAIN: &str = "again";
 
 impl Clock for JumpClock {
     fn now(&self) -> Timestamp {
@@ -115,7 +117,10 @@ impl Process {
                 max_running: Some(SLOTS),
                 ..ToolPolicy::default()
             };
-            let layer = TasksLayer::new(runner.clone(), SERVER, Policies::uniform(policy));
+            let again =
+                ToolPolicy { on_lost: OnLost::Rerun, idle_timeout: Some(seconds(IDLE_LIMIT)), ..policy.clone() };
+            let rule = ToolRule { pattern: AGAIN.to_owned(), server: None, policy: again };
+            let layer = TasksLayer::new(runner.clone(), SERVER, Policies::for_server(SERVER, &policy, &[rule]));
             layer.linger(Linger::AtMost(Duration::ZERO)).layer(Server(Arc::clone(&arrived)))
         };
         let (at_once, auto) = (service(Mode::Task), service(Mode::Auto));
@@ -161,8 +166,9 @@ impl World {
 
     async fn begin(&mut self, op: Op) -> Option<JoinHandle<Value>> {
         match op {
-            Op::Call => self.call(&self.process.at_once.clone()),
-            Op::CallAuto => self.call(&self.process.auto.clone()),
+            Op::Call => self.call(&self.process.at_once.clone(), "export"),
+            Op::CallAgain => self.call(&self.process.at_once.clone(), AGAIN),
+            Op::CallAuto => self.call(&self.process.auto.clone(), "export"),
             Op::Cancel(at) => return self.of_task(at, "tasks/cancel", json!({})),
             Op::Answer(at) => return self.of_task(at, "tasks/update", json!({ "inputResponses": Self::answers() })),
             Op::Wait(seconds) => {
@@ -190,9 +196,9 @@ impl World {
         None
     }
 
-    fn call(&mut self, service: &TasksService<Server>) {
+    fn call(&mut self, service: &TasksService<Server>, tool: &str) {
         let n = self.calls.len();
-        let call = call_of("ann", true, "tools/call", json!({ "name": "export", "arguments": { "n": n } }));
+        let call = call_of("ann", true, "tools/call", json!({ "name": tool, "arguments": { "n": n } }));
         let service = service.clone();
         let caller = tokio::spawn(async move { shown(service.oneshot(call).await.unwrap().outcome().await) });
         self.calls.push(Known { caller: Some(caller), told: None, server: None, asking: None, sent: 0 });

@@ -9,11 +9,11 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::client::Client;
 use crate::upstream::Upstream;
-use crate::{PATIENCE, eventually};
+use crate::{PATIENCE, bounded, eventually};
 
 /// A configuration and a store, for one proxy after the other.
 pub(crate) struct Ground {
@@ -28,6 +28,8 @@ pub(crate) struct Proxy {
     child: Child,
     pub(crate) base: String,
     log: Arc<Mutex<String>>,
+    /// Changes with every line of the log, and is closed at its end.
+    lines: watch::Receiver<()>,
 }
 
 impl Ground {
@@ -131,6 +133,7 @@ impl Ground {
     pub(crate) fn spawn(&self) -> (Proxy, oneshot::Receiver<String>) {
         let mut child = self.command().spawn().unwrap();
         let (said, ready) = oneshot::channel();
+        let (another, lines_said) = watch::channel(());
         let log = Arc::new(Mutex::new(String::new()));
         let (lines, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&log));
         std::thread::spawn(move || {
@@ -147,9 +150,11 @@ impl Ground {
                 let mut kept = kept.lock().unwrap();
                 kept.push_str(&line);
                 kept.push('\n');
+                drop(kept);
+                another.send_replace(());
             }
         });
-        (Proxy { child, base: String::new(), log }, ready)
+        (Proxy { child, base: String::new(), log, lines: lines_said }, ready)
     }
 
     /// Runs a proxy that is to end at its start.
@@ -184,6 +189,38 @@ impl Proxy {
     /// Everything that it said on stderr.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until the log says a line that it has not said so far.
+    pub(crate) async fn says(&self, wanted: impl Fn(&str) -> bool) {
+        let mut lines = self.lines.clone();
+        let mut known = self.log().len();
+        bounded(async {
+            loop {
+                lines.mark_unchanged();
+                {
+                    let log = self.log.lock().unwrap();
+                    if log[known..].lines().any(&wanted) {
+                        return;
+                    }
+                    known = log.len();
+                }
+                lines.changed().await.unwrap();
+            }
+        })
+        .await;
+    }
+
+    /// Everything that it said on stderr until its end.
+    pub(crate) async fn last_log(&self) -> String {
+        let mut lines = self.lines.clone();
+        bounded(async { while lines.changed().await.is_ok() {} }).await;
+        self.log()
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// kill -9.

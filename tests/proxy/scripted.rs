@@ -74,7 +74,9 @@ fn take(text: String, control: &str, ledger: &str) {
             note(Path::new(ledger), &params);
             let (id, control) = (id.to_owned(), control.to_owned());
             std::thread::spawn(move || match params["name"].as_str().unwrap() {
-                "work" | "queued" | "auto" if params["arguments"]["ms"].is_u64() => work(&id, &params["arguments"]),
+                "work" | "queued" | "auto" | "again" if params["arguments"]["ms"].is_u64() => {
+                    work(&id, &params["arguments"]);
+                }
                 _ => hand_over(&text, &control),
             });
         }

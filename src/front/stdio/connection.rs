@@ -132,7 +132,7 @@ where
         let read = async {
             loop {
                 match lines.next().await {
-                    Line::Whole(line) => self.take(line, legacy).await,
+                    Line::Whole(line) | Line::Rest(line) => self.take(line, legacy).await,
                     // Its end says more, or that there is none.
                     Line::Growing => {}
                     Line::TooLong(whom) => self.too_long(whom, legacy).await,

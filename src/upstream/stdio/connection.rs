@@ -330,6 +330,7 @@ impl Connection {
                     is_told = false;
                     self.take_in(text);
                 }
+                Line::Rest(text) => self.take_in_rest(text),
                 Line::Growing => is_told = self.0.pending.fail_only(outcome::too_large(self.0.setup.limits.message)),
                 Line::TooLong(Addressee::Unnamed) if is_told => {}
                 Line::TooLong(addressee) => self.too_long(addressee),
@@ -355,6 +356,14 @@ impl Connection {
             }
             Err(error) if matches!(error.cause, MessageFault::Batch) => self.take_in_batch(&text),
             Err(_) => self.take_in_broken(&text),
+        }
+    }
+
+    /// Half an answer is none: its call is lost with the server that died while it wrote it.
+    fn take_in_rest(&self, text: Bytes) {
+        match Message::parse(&text, self.0.setup.limits.depth) {
+            Err(error) if !matches!(error.cause, MessageFault::Batch) => self.count_noise(),
+            Ok(_) | Err(_) => self.take_in(text),
         }
     }
 

@@ -162,6 +162,24 @@ async fn a_broken_answer_ends_its_call_instead_of_letting_it_hang() {
 }
 
 #[tokio::test]
+async fn half_an_answer_of_a_server_that_died_is_none_and_a_whole_one_without_its_line_end_counts() {
+    for (last, expected) in [
+        (r#"{"jsonrpc":"2.0","id":1,"result":{"cut":"of"#, "OutcomeUnknown"),
+        (r#"{"jsonrpc":"2.0","id":1,"result":{"whole":1}}"#, r#"{"whole":1}"#),
+        (r#"[{"jsonrpc":"2.0","id":1,"result":{"whole":2}}]"#, r#"{"whole":2}"#),
+    ] {
+        let (connection, mut server) = open();
+        let reply = send(&connection, r#"{"name":"t"}"#);
+        server.read().await;
+        server.out.write_all(last.as_bytes()).await.unwrap();
+        drop(server);
+        connection.read_to_end().await;
+        connection.end("it died");
+        assert_eq!(outcome_of(reply).await, expected);
+    }
+}
+
+#[tokio::test]
 async fn separators_inside_strings_survive_the_way_in_and_never_go_out_raw() {
     let (connection, mut server) = open();
     let reply = send(&connection, "{\"name\":\r\n\"t\",\"arguments\":{\"a\":\"l\u{2028}m\u{2029}n\u{85}r\"}\n}");

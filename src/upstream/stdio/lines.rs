@@ -45,6 +45,8 @@ enum Told {
 pub(crate) enum Line {
     /// A line, without its end.
     Whole(Bytes),
+    /// What stood behind the last end of a line when the stream ended: a line without its end, or a part of one.
+    Rest(Bytes),
     /// A line has become too long, and does not yet tell whom it is for. [`Line::TooLong`] follows for the same line if
     /// it tells after all, or goes on without an end.
     Growing,
@@ -162,12 +164,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// The end of the stream; a line without its end is taken for one.
+    /// The end of the stream.
     fn end(&mut self) -> Line {
         let state = std::mem::replace(&mut self.state, State::Over);
         let rest = std::mem::take(&mut self.buffer).freeze();
         match state {
-            State::Keeping if !rest.is_empty() => Line::Whole(rest),
+            State::Keeping if !rest.is_empty() => Line::Rest(rest),
             State::Skipping { scan, told: Told::Nothing | Told::Growing, .. } => Line::TooLong(scan.addressee()),
             State::Keeping | State::Skipping { .. } | State::Over => Line::End,
         }
@@ -227,9 +229,12 @@ mod tests {
     #[tokio::test]
     async fn only_a_line_feed_ends_a_line_however_the_bytes_arrive() {
         let text = "a\u{2028}b\u{85}\r\n\n\u{2029}c\x0b\x0c\rd\nlast";
-        let expected = [whole("a\u{2028}b\u{85}\r"), whole(""), whole("\u{2029}c\x0b\x0c\rd"), whole("last")];
+        let expected = [whole("a\u{2028}b\u{85}\r"), whole(""), whole("\u{2029}c\x0b\x0c\rd")];
+        let last = Line::Rest(Bytes::from_static(b"last"));
         for chunk in [1, 2, 3, 7, 1000] {
-            assert_eq!(all(text.as_bytes(), chunk, 100).await, expected, "{chunk}");
+            let mut seen = all(text.as_bytes(), chunk, 100).await;
+            assert_eq!(seen.pop().as_ref(), Some(&last), "{chunk}");
+            assert_eq!(seen, expected, "{chunk}");
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) async fn drain<R: AsyncRead + Unpin>(reader: R, server: Arc<str>, tai
     let (mut logged, mut dropped) = (0, 0_u64);
     loop {
         let line = match lines.next().await {
-            Line::Whole(line) => shown(&line),
+            Line::Whole(line) | Line::Rest(line) => shown(&line),
             Line::Growing => continue,
             Line::TooLong(_) => "(a line that is too long to be shown)".to_owned(),
             Line::End => break,
