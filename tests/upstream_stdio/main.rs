@@ -7,6 +7,9 @@ mod faults;
 mod life;
 mod listening;
 mod scripted;
+#[path = "../support/signs.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod signs;
 mod traffic;
 
 use std::path::PathBuf;
@@ -109,12 +112,7 @@ impl Bench {
 
     /// Resolves when the ledger has `word` `count` times.
     async fn noted(&self, word: &str, count: usize) {
-        let looked = async {
-            while self.ledger(word) < count {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, looked).await.unwrap_or_else(|_| panic!("never noted: {word}"));
+        signs::files(word, self.dir.path(), PATIENCE, || self.ledger(word) >= count).await;
     }
 }
 
