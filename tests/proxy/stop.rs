@@ -97,6 +97,7 @@ async fn a_server_that_dies_in_mid_call_leaves_the_outcome_unknown_and_the_next_
     let client = proxy.client();
     let id = client.handle("task", "{}").await;
     upstream.run().await.dies().await;
+    proxy.says("the server has ended by itself").await;
     let lost = client.ended(&id).await.result();
     assert_eq!((&lost["status"], &lost["error"]["data"]), (&json!("failed"), &json!({ "reason": "outcome_unknown" })));
     let calling = {
