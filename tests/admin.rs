@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use raincheck::admin::Admin;
+use raincheck::clock::{Clock, SystemClock};
 use raincheck::config::{AdminConfig, Mode, TokenProof, ToolPolicy};
 use raincheck::history::End;
 use raincheck::jobs::Jobs;
@@ -81,7 +82,10 @@ async fn task(proxy: &Proxy, who: &str, tool: &str) -> String {
     let params = json!({ "name": tool, "arguments": { "secret": "s3cr3t" } });
     let created = proxy.value(call_of(who, true, "tools/call", params)).await;
     // Ids of one millisecond have no order.
-    tokio::time::sleep(Duration::from_millis(2)).await;
+    let made = SystemClock.now();
+    while SystemClock.now() == made {
+        tokio::task::yield_now().await;
+    }
     created["taskId"].as_str().unwrap().to_owned()
 }
 

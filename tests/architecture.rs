@@ -38,6 +38,18 @@ const RANKS: &[(&str, u8)] = &[
 /// The one module that may name a crate.
 const CONFINED: &[(&str, &str)] = &[("sled", "store"), ("dashmap", "shared_map"), ("libc", "durable_sync")];
 
+/// Files of tests that may wait for a time to pass: how often, and why nothing can be waited for instead.
+const WAITS: &[(&str, usize, &str)] = &[
+    ("tests/limits.rs", 1, "that progress keeps a run from being idle needs progress over a time"),
+    ("tests/proxy/fallbacks.rs", 1, "it is somebody on the way who cuts connections that are idle for a time"),
+    ("tests/proxy/keys.rs", 1, "a kill comes at any moment"),
+    ("tests/proxy/kill.rs", 4, "a kill comes at any moment"),
+    ("tests/proxy/life.rs", 1, "a task is forgotten when its time is over, which nobody is told"),
+    ("tests/proxy/main.rs", 1, "for numbers of another process, which give no sign"),
+    ("tests/proxy/scripted.rs", 1, "it is a tool that takes its time"),
+    ("tests/store/crash.rs", 1, "so that a writer whose disk has failed, until it is killed, does not fill its log"),
+];
+
 const LONGEST_FILE: usize = 500;
 const LONGEST_FUNCTION: usize = 100;
 
@@ -103,6 +115,60 @@ impl<'ast> Visit<'ast> for Paths {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         self.0.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
         syn::visit::visit_path(self, path);
+    }
+}
+
+/// Counts the waits for a time to pass, but for those under a clock that is paused.
+#[derive(Default)]
+struct TimedWaits(usize);
+
+impl TimedWaits {
+    const NAMES: [&str; 4] = ["sleep", "sleep_until", "interval", "park_timeout"];
+
+    fn is_paused(attributes: &[syn::Attribute]) -> bool {
+        attributes.iter().any(|attribute| {
+            let syn::Meta::List(list) = &attribute.meta else { return false };
+            list.tokens.to_string().contains("start_paused = true")
+        })
+    }
+}
+
+impl<'ast> Visit<'ast> for TimedWaits {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if !Self::is_paused(&item.attrs) {
+            syn::visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        if let syn::Expr::Path(path) = &*call.func
+            && let Some(last) = path.path.segments.last()
+            && Self::NAMES.iter().any(|name| last.ident == name)
+        {
+            self.0 += 1;
+        }
+        syn::visit::visit_expr_call(self, call);
+    }
+
+    /// What is in a macro is not parsed.
+    fn visit_macro(&mut self, called: &'ast syn::Macro) {
+        let text = called.tokens.to_string();
+        let words: Vec<_> = text.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '(').collect();
+        self.0 += words.windows(2).filter(|pair| Self::NAMES.contains(&pair[0]) && pair[1].starts_with('(')).count();
+    }
+}
+
+/// Collects the modules of a file that are for tests only.
+#[derive(Default)]
+struct TestModules<'ast>(Vec<&'ast syn::ItemMod>);
+
+impl<'ast> Visit<'ast> for TestModules<'ast> {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.ident == "tests" {
+            self.0.push(item);
+        } else {
+            syn::visit::visit_item_mod(self, item);
+        }
     }
 }
 
@@ -200,6 +266,29 @@ fn files_and_functions_are_short() {
         faults.extend(long.0.into_iter().map(|fault| format!("{}: {fault}", source.path.display())));
     }
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn tests_wait_for_signs_and_not_for_a_time_to_pass() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    for source in sources("src").into_iter().chain(sources("tests")) {
+        let path = source.path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+        let mut waits = TimedWaits::default();
+        let is_test = path.starts_with("tests/") || path.ends_with("tests.rs") || path.contains("/tests/");
+        if is_test && !path.starts_with("tests/interop/") {
+            waits.visit_file(&source.syntax);
+        } else if !is_test {
+            let mut modules = TestModules::default();
+            modules.visit_file(&source.syntax);
+            modules.0.into_iter().for_each(|module| waits.visit_item_mod(module));
+        }
+        if waits.0 > 0 {
+            found.insert(path, waits.0);
+        }
+    }
+    let allowed: BTreeMap<String, usize> = WAITS.iter().map(|(path, count, _)| ((*path).to_owned(), *count)).collect();
+    assert_eq!(found, allowed, "left: what waits for a time; right: what may, with its reason in WAITS");
 }
 
 /// The names of the functions of a file, however deep.

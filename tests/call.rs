@@ -359,3 +359,69 @@ fn handles_can_be_forgotten_one_by_one_or_when_their_tasks_have_ended() {
     assert_eq!(kept(&server), "");
     assert_eq!(server.methods().iter().filter(|method| *method == "tasks/cancel").count(), 0);
 }
+
+#[test]
+fn with_json_a_refusal_is_an_object_on_stdout() {
+    let server = Server::start(|_, _| {
+        let data = json!({ "reason": "busy", "retryable": true });
+        Err(json!({ "code": -31005, "message": "too many calls", "data": data }))
+    });
+    let output = server.call(&["--json"]);
+    let shown: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(
+        (output.status.code(), &shown["code"], &shown["data"]["reason"]),
+        (Some(1), &json!(-31005), &json!("busy"))
+    );
+    assert!(stderr(&output).contains("too many calls"), "{}", stderr(&output));
+    let output = server.run(&["task", "get", "--json", "none"]);
+    let shown: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(shown["message"].as_str().unwrap().contains("no handle"), "{shown}");
+    // What was printed already is not printed twice.
+    let server = Server::start(|_, _| Ok(text("no", true)));
+    let output = server.call(&["--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&stdout(&output)).unwrap()["isError"], true);
+    assert_eq!(server.call(&[]).stdout, b"no\n");
+}
+
+#[test]
+fn a_wrong_url_or_duration_is_told_with_a_right_one() {
+    for (arguments, says) in [
+        (
+            &["call", "127.0.0.1:9/mcp", "quick"][..],
+            "http:// or https:// is missing in front, as in http://127.0.0.1:8080/mcp",
+        ),
+        (&["call", "localhost:9/mcp", "quick"], "http:// or https:// is missing in front"),
+        (&["admin", "list", "--url", "localhost:9"], "http:// or https:// is missing in front"),
+        (&["call", "http://127.0.0.1:9/mcp", "quick", "--timeout", "soon"], "such as \"10s\""),
+        (&["call", "http://127.0.0.1:9/mcp", "quick", "--timeout", "5"], "write \"5s\" for seconds"),
+        (&["serve", "--url", "localhost:9"], "server[0].url: expected a URL"),
+    ] {
+        let output = Command::new(BINARY).args(arguments).stdin(Stdio::null()).output().unwrap();
+        assert!(!output.status.success() && stderr(&output).contains(says), "{says} in {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_tool_that_asks_without_a_terminal_is_told_how_it_can() {
+    let server = Server::start(|_, _| {
+        let data = json!({ "requiredCapabilities": { "elicitation": {} } });
+        Err(json!({ "code": -32021, "message": "this request needs elicitation", "data": data }))
+    });
+    let said = stderr(&server.call(&[]));
+    assert!(said.contains("--detach") && said.contains("raincheck task answer"), "{said}");
+    let server = Server::start(|_, _| Ok(text("the client did not offer elicitation", true)));
+    assert!(stderr(&server.call(&[])).contains("--detach"));
+    let server = Server::start(|_, _| Ok(text("the roof leaks", true)));
+    assert!(!stderr(&server.call(&[])).contains("--detach"));
+}
+
+#[test]
+fn a_list_says_why_a_task_may_be_unknown() {
+    let server = Server::start(|method, _| match method {
+        "tools/call" => Ok(task("task", "working", json!({}))),
+        _ => Err(json!({ "code": -32602, "message": "Task not found" })),
+    });
+    server.call(&["--detach"]);
+    let listed = stdout(&server.run(&["task", "list"]));
+    assert!(listed.contains("unknown to its server") && listed.contains("(-H)"), "{listed}");
+}

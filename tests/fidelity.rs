@@ -19,10 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use raincheck::clock::SystemClock;
-use raincheck::config::{
-    ForwardCancel, Limits, Listen, Mode, OwnerConfig, OwnerSource, ServerConfig, SessionCount, StderrFor, ToolPolicy,
-    Transport, UpstreamEra,
-};
+use raincheck::config::{Limits, Listen, Mode, OwnerConfig, OwnerSource, ServerConfig, ToolPolicy, Transport};
 use raincheck::front::{Front, Mount};
 use raincheck::jobs::Jobs;
 use raincheck::policy::Policies;
@@ -149,26 +146,9 @@ async fn world() -> World {
 }
 
 fn behind(server: &Server) -> ServerConfig {
-    ServerConfig {
-        companion_tools: raincheck::config::CompanionNames::default(),
-        name: "behind".to_owned(),
-        transport: Transport::Http {
-            url: server.url().parse().unwrap(),
-            headers: http::HeaderMap::new(),
-            forward: Vec::new(),
-        },
-        share: false,
-        sessions: SessionCount::Auto,
-        serial: false,
-        offer: Vec::new(),
-        cancel: ForwardCancel::Forward,
-        cancel_grace: Duration::from_secs(1),
-        connect_timeout: Duration::from_secs(5),
-        max_sessions: 8,
-        stderr: StderrFor::Local,
-        session_idle: Duration::from_mins(10),
-        era: UpstreamEra::Legacy,
-    }
+    let url = server.url().parse().unwrap();
+    let transport = Transport::Http { url, headers: http::HeaderMap::new(), forward: Vec::new() };
+    ServerConfig { cancel_grace: Duration::from_secs(1), ..ServerConfig::new("behind", transport) }
 }
 
 impl World {

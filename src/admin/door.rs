@@ -12,6 +12,7 @@ use subtle::ConstantTimeEq;
 
 use super::answer::{Answer, refused};
 use crate::config::{AdminConfig, TokenProof};
+use crate::protocol::headers::single;
 
 /// Lets operators in.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Door {
         if self.token.is_none() && !self.is_ours(host.host()) {
             return Err(refused(StatusCode::FORBIDDEN, "use a loopback name or the address of this listener"));
         }
-        let origin = single(&request.headers, &ORIGIN).map_err(|()| refused(StatusCode::FORBIDDEN, "two origins"))?;
+        let origin = text(&request.headers, &ORIGIN).map_err(|()| refused(StatusCode::FORBIDDEN, "two origins"))?;
         let is_own =
             |origin: &str| origin.split_once("://").is_some_and(|(_, named)| named.eq_ignore_ascii_case(host.as_str()));
         if origin.is_some_and(|origin| !is_own(origin)) {
@@ -69,7 +70,7 @@ impl Door {
 
 /// The one host that a request names.
 fn host(request: &Parts) -> Option<Authority> {
-    let header = single(&request.headers, &HOST).ok()?;
+    let header = text(&request.headers, &HOST).ok()?;
     let authority = match (request.uri.authority(), header) {
         (Some(authority), _) => authority.clone(),
         (None, Some(header)) => header.parse().ok()?,
@@ -78,18 +79,15 @@ fn host(request: &Parts) -> Option<Authority> {
     (!authority.as_str().contains('@')).then_some(authority)
 }
 
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| ()),
-        (Some(_), Some(_)) => Err(()),
-    }
+/// The text of a header that is there once, or not at all.
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
+    let value = single(headers, name).map_err(|_| ())?;
+    value.map(|value| value.to_str().map_err(|_| ())).transpose()
 }
 
 /// Compared in constant time, so that the time tells nothing of the token but its length.
 fn has_token(headers: &HeaderMap, token: &TokenProof) -> bool {
-    let Ok(Some(value)) = single(headers, &AUTHORIZATION) else { return false };
+    let Ok(Some(value)) = text(headers, &AUTHORIZATION) else { return false };
     let Some((scheme, sent)) = value.split_once(' ') else { return false };
     let sent = sent.trim().as_bytes();
     let same = match token {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::client::{self, Answered, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView};
 use super::signals::Signals;
 use super::{exit, terminal};
+use crate::config;
 use crate::protocol::error::code;
 use crate::protocol::json::JsonError;
 use crate::protocol::{CallKey, Json, RpcError};
@@ -32,7 +33,7 @@ pub(super) struct Call {
     #[arg(long)]
     detach: bool,
     /// How long to wait at most; the task goes on then
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = config::duration)]
     timeout: Option<Duration>,
     /// A key for this call: the same key and arguments again join it, and run nothing anew
     #[arg(long, value_name = "KEY", value_parser = read_key)]
@@ -47,7 +48,7 @@ pub(super) struct Common {
     /// A header for every request, such as 'Authorization: Bearer ...'; @FILE reads one a line from a file
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// Print what the server sent, as JSON
+    /// Print what the server sent, as JSON; of what fails an object with `message`, and `code` if the server sent one
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -56,14 +57,29 @@ pub(super) struct Common {
 pub(super) struct Stop {
     code: u8,
     text: String,
+    json: AsJson,
 }
+
+/// What `--json` prints of a [`Stop`].
+enum AsJson {
+    /// An object with its text.
+    Text,
+    /// The error that the server sent.
+    Error(Json),
+    /// Nothing: what there is to tell was printed.
+    Printed,
+}
+
+/// What to do where a tool asks and nobody can be asked.
+const NOBODY_HERE: &str = "The tool asks for input, and there is no terminal here: with --detach the call becomes a task that waits \
+                           for `raincheck task answer`.";
 
 impl Call {
     pub(super) async fn run(self) -> u8 {
-        let mut display = Display::of_process(&self.tool);
+        let (mut display, self_json) = (Display::of_process(&self.tool), self.common.json);
         let ended = self.try_run(&mut display).await;
         display.close();
-        finish(ended)
+        finish(ended, self_json)
     }
 
     async fn try_run(self, display: &mut Display) -> Result<u8, Stop> {
@@ -78,7 +94,11 @@ impl Call {
         let called = tokio::select! {
             biased;
             _ = signals.next() => return Err(Stop::new(exit::INTERRUPTED, "interrupted; the call was cancelled")),
-            called = endpoint.call(&self.tool, &arguments, display, &mut person) => called.map_err(Stop::call)?,
+            called = endpoint.call(&self.tool, &arguments, display, &mut person) => called.map_err(|error| {
+                let needs_person = !person.is_here() && !self.detach && error.needs_person();
+                let stop = Stop::call(error);
+                if needs_person { stop.and(NOBODY_HERE) } else { stop }
+            })?,
             () = expired(deadline) => {
                 let what = match self.key {
                     None => "no answer came in time; the call was cancelled",
@@ -90,7 +110,9 @@ impl Call {
         let task = match called {
             Called::Result(result) => {
                 display.close();
-                return print_result(&result, self.common.json);
+                let asks = !person.is_here() && !self.detach && result.as_str().contains("elicitation");
+                let printed = print_result(&result, self.common.json);
+                return printed.map_err(|stop| if asks { stop.and(NOBODY_HERE) } else { stop });
             }
             Called::Task(task) => task,
         };
@@ -212,7 +234,19 @@ impl Common {
 
 impl Stop {
     pub(super) fn new(code: u8, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), json: AsJson::Text }
+    }
+
+    /// The same, with what `--json` prints out already.
+    fn printed(self) -> Self {
+        Self { json: AsJson::Printed, ..self }
+    }
+
+    /// The same with more words.
+    fn and(mut self, words: &str) -> Self {
+        self.text.push('\n');
+        self.text.push_str(words);
+        self
     }
 
     pub(super) fn usage(text: impl Into<String>) -> Self {
@@ -237,17 +271,27 @@ impl Stop {
         if !is_lost {
             return stop;
         }
-        let text = "no handle came, so the tool may or may not have run: check before calling it again";
-        Self::new(stop.code, format!("{}\n{text}", stop.text))
+        stop.and("no handle came, so the tool may or may not have run: check before calling it again")
     }
 
     pub(super) fn rpc(error: &RpcError) -> Self {
-        Self::new(exit::FAILURE, client::failure(error))
+        let stop = Self::new(exit::FAILURE, client::failure(error));
+        Self { json: AsJson::Error(error.raw().clone()), ..stop }
     }
 }
 
-pub(super) fn finish(ended: Result<u8, Stop>) -> u8 {
+/// Says how it ended; with `json` on stdout too.
+pub(super) fn finish(ended: Result<u8, Stop>, json: bool) -> u8 {
     ended.unwrap_or_else(|stop| {
+        let printed = match &stop.json {
+            AsJson::Text => Some(serde_json::json!({ "message": stop.text }).to_string()),
+            AsJson::Error(error) => Some(error.as_str().to_owned()),
+            AsJson::Printed => None,
+        };
+        if let Some(printed) = printed.filter(|_| json) {
+            // The exit code says that it failed, whoever reads.
+            let _ = terminal::print(&printed);
+        }
         terminal::complain(&stop.text);
         stop.code
     })
@@ -260,7 +304,7 @@ pub(super) fn print(text: &str) -> Result<(), Stop> {
 pub(super) fn print_result(result: &Json, raw: bool) -> Result<u8, Stop> {
     let (text, is_error) = client::result(result, raw);
     print(&text)?;
-    if is_error { Err(Stop::new(exit::FAILURE, "the tool reports an error")) } else { Ok(exit::OK) }
+    if is_error { Err(Stop::new(exit::FAILURE, "the tool reports an error").printed()) } else { Ok(exit::OK) }
 }
 
 /// The end of a task that was waited for.
@@ -285,7 +329,7 @@ pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
         )),
         End::Lost(error) => {
             let stop = Stop::client(error);
-            Err(Stop::new(stop.code, format!("{}\nThe handle is kept. Try again with\n  {later}", stop.text)))
+            Err(stop.and(&format!("The handle is kept. Try again with\n  {later}")))
         }
     }
 }
@@ -296,7 +340,7 @@ pub(super) fn ended(task: &TaskView, raw: bool) -> Result<u8, Stop> {
         client::Status::Completed(result) => print_result(result, raw),
         client::Status::Failed(error) if raw => {
             print(error.raw().as_str())?;
-            Err(Stop::rpc(error))
+            Err(Stop::rpc(error).printed())
         }
         client::Status::Failed(error) => Err(Stop::rpc(error)),
         client::Status::Cancelled => {

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::config::{Config, Fallback, Mode, ServerConfig, ToolPolicy, Transport};
+use crate::config::{Config, Fallback, Mode, ServerConfig, ToolPolicy, Transport, the_server};
 
 /// How long a server may take to take a connection before that is said.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -15,11 +15,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What is odd about a configuration without being wrong.
 pub(super) fn notes(config: &Config) -> Vec<String> {
     let servers = config.servers.iter().filter_map(|server| {
-        let name = &server.name;
+        let name = the_server(&server.name);
         missing_program(server).or_else(|| match &server.transport {
             Transport::Http { url, .. } if url.path() == "/" => {
                 let url = shown(url);
-                Some(format!("server \"{name}\": {url} has no path; most servers are at {url}mcp"))
+                Some(format!("{name}: {url} has no path; most servers are at {url}mcp"))
             }
             Transport::Stdio { .. } | Transport::Http { .. } | Transport::Sse { .. } => None,
         })
@@ -32,7 +32,7 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
     let defaults = (idle(&config.defaults) && !used).then(|| format!("defaults: {says}"));
     let rules = config.tools.iter().filter(|rule| idle(&rule.policy) && config.defaults.fallback != Fallback::Refuse);
     let rules = rules.map(|rule| format!("tool \"{}\": {says}", rule.pattern));
-    servers.chain(defaults).chain(rules).collect()
+    servers.chain(defaults).chain(rules).chain(config.notes.iter().map(ToString::to_string)).collect()
 }
 
 /// Says in the log which servers cannot be reached as things are. They may come later.
@@ -60,8 +60,8 @@ fn missing_program(server: &ServerConfig) -> Option<String> {
         let path = env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
         std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
     };
-    let name = &server.name;
-    (!is_there).then(|| format!("server \"{name}\": the program \"{}\" is not found", program.escape_debug()))
+    let name = the_server(&server.name);
+    (!is_there).then(|| format!("{name}: the program \"{}\" is not found", program.escape_debug()))
 }
 
 async fn unreachable(url: &Url) -> Option<String> {

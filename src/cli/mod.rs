@@ -18,6 +18,7 @@ mod terminal;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 /// How the process ends. 70 to 79 belong to the store.
@@ -75,11 +76,15 @@ pub fn main() -> ExitCode {
 }
 
 fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no faults. Nothing can be done if the terminal is gone.
             let _ = error.print();
+            if let Some(right) = with_dashes(&arguments, &error) {
+                terminal::say(&format!("\nThe command of a server comes behind --, as in: {right}"));
+            }
             return if error.use_stderr() { exit::USAGE } else { exit::OK };
         }
     };
@@ -93,6 +98,19 @@ fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Advise(advise) => alone(advise.run()),
         Command::DemoServer => alone(demo::run()),
     }
+}
+
+/// The same words with the `--` that is missing before a command: `raincheck serve npx -y server`.
+fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let takes_one = words.get(1).is_some_and(|command| matches!(command.as_ref(), "serve" | "stdio"));
+    if error.kind() != ErrorKind::UnknownArgument || !takes_one || words.iter().any(|word| word == "--") {
+        return None;
+    }
+    let Some(ContextValue::String(stranger)) = error.get(ContextKind::InvalidArg) else { return None };
+    let at = words.iter().position(|word| word == stranger).filter(|_| !stranger.starts_with('-'))?;
+    let (ours, command) = words.split_at_checked(at)?;
+    Some(format!("raincheck {} -- {}", ours.get(1..)?.join(" "), command.join(" ")))
 }
 
 /// Runs a small command on this thread.
@@ -125,6 +143,20 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn who_forgets_the_dashes_before_a_command_is_shown_where_they_belong() {
+        let right = |line: &str| {
+            let arguments: Vec<_> = line.split(' ').map(OsString::from).collect();
+            with_dashes(&arguments, &Cli::try_parse_from(&arguments).unwrap_err())
+        };
+        assert_eq!(right("raincheck serve npx -y foo").as_deref(), Some("raincheck serve -- npx -y foo"));
+        let found = right("raincheck stdio --after 1s node server.js");
+        assert_eq!(found.as_deref(), Some("raincheck stdio --after 1s -- node server.js"));
+        for line in ["raincheck serve --sotre x", "raincheck call", "raincheck check a", "raincheck serve"] {
+            assert_eq!(right(line), None, "{line}");
+        }
     }
 
     #[test]

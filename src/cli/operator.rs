@@ -10,9 +10,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::time::timeout;
-use url::Url;
 
-use super::client::Wire;
+use super::client::{Wire, read_url};
 use super::terminal;
 
 /// Where the admin listener is, and what lets one in.
@@ -34,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Operator {
     /// Asks for what is at `path`, which begins with a slash. Errors are for the user.
     pub(super) async fn ask(&self, method: Method, path: &str) -> Result<Value, String> {
-        let url = Url::parse(&self.url).and_then(|url| url.join(path));
+        let url = read_url(&self.url)?.join(path);
         let url = url.map_err(|error| format!("\"{}\" is no URL: {error}", self.url))?;
         let wire = Wire::to(&url)?;
         let mut request = Request::builder().method(method).uri(url.as_str());

@@ -84,6 +84,9 @@ fn proxy(config: Config, named: &str) -> io::Result<u8> {
     let code = runtime.block_on(async {
         let shutdown = Shutdown::of_process()?;
         let shown = config.clone();
+        for note in &config.notes {
+            tracing::warn!("{note}");
+        }
         // A wrong command or address shows here, not only at the first call.
         let looks = Jobs::new();
         looks.spawn("look at the servers", look::at_servers(config.servers.clone()));

@@ -54,6 +54,9 @@ pub(super) fn serve_one(config: Config, name: Option<&str>) -> u8 {
             return exit::USAGE;
         }
     };
+    for note in &config.notes {
+        tracing::warn!("{note}");
+    }
     let started = tokio::runtime::Builder::new_multi_thread().enable_all().build().and_then(|runtime| {
         let _entered = runtime.enter();
         let shutdown = Shutdown::of_process()?;

@@ -15,6 +15,7 @@ use super::client::{
 };
 use super::signals::Signals;
 use super::{exit, terminal};
+use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 
 /// Uses the handles that `call` has kept.
@@ -98,12 +99,16 @@ struct Which {
     url: Option<String>,
 }
 
+/// What a list says of a task that its server does not know.
+const UNKNOWN: &str = "unknown to its server: expired, or its caller sent other headers (-H)";
+
 /// How long one server may take to say how far a task is, in a list.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Task {
     pub(super) async fn run(self) -> u8 {
-        finish(match self.command {
+        let json = self.command.common().json;
+        let ended = match self.command {
             Command::List { newest, url, common } => list(newest, url.as_deref(), &common).await,
             Command::Get { which, wait, common } => get(&which, wait, &common).await,
             Command::Answer { which, key, answer, common } => answer_one(&which, &key, &answer, &common).await,
@@ -112,7 +117,20 @@ impl Task {
                 forget::all(forget::Which { ended, unknown }, url.as_deref(), &common).await
             }
             Command::Cancel { which, common } => cancel(&which, &common).await,
-        })
+        };
+        finish(ended, json)
+    }
+}
+
+impl Command {
+    fn common(&self) -> &Common {
+        match self {
+            Self::List { common, .. }
+            | Self::Get { common, .. }
+            | Self::Answer { common, .. }
+            | Self::Forget { common, .. }
+            | Self::Cancel { common, .. } => common,
+        }
     }
 }
 
@@ -144,6 +162,7 @@ async fn list(newest: usize, url: Option<&str>, common: &Common) -> Result<u8, S
                     Some(message) => format!("{}: {}", task.word(), terminal::one_line(message, 80)),
                     None => task.word().to_owned(),
                 },
+                Err(ClientError::Rpc(error)) if error.code() == code::INVALID_PARAMS => UNKNOWN.to_owned(),
                 Err(why) => terminal::one_line(&terminal::chain(why), 120),
             };
             let (tool, url) = (terminal::one_line(&handle.tool, 40), terminal::one_line(&handle.url, 80));

@@ -1,11 +1,12 @@
 //! `[owner.limits]` and `[[owner.limit]]`: what each owner may use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::fault::did_you_mean;
 use super::policy::{Cost, Rate};
 use super::reader::{Reader, Section};
 use super::setting::{Setting, expected};
@@ -60,7 +61,13 @@ impl OwnerRules {
 }
 
 /// Reads both. To be called with the section `[owner]`.
-pub(super) fn read<'a>(reader: &mut Reader<'a>, owner: &mut Section<'a>) -> OwnerRules {
+///
+/// `known` are the names that owners can have; `None` if they can have any.
+pub(super) fn read<'a>(
+    reader: &mut Reader<'a>,
+    owner: &mut Section<'a>,
+    known: Option<&BTreeSet<String>>,
+) -> OwnerRules {
     let mut section = owner.table(reader, "limits");
     let all = limits(reader, &mut section, &OwnerLimits::default());
     section.finish(reader, &[]);
@@ -69,6 +76,17 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, owner: &mut Section<'a>) -> Owne
         let name: Option<String> = section.get(reader, "name");
         if name.is_none() && !section.has(reader, "name") {
             section.fault(reader, "name", "is missing: the name of the owner that it holds for");
+        }
+        if let (Some(name), Some(known)) = (&name, known)
+            && !known.contains(name)
+        {
+            let guess = did_you_mean(name, known.iter().map(String::as_str));
+            let name = name.escape_debug();
+            section.note(
+                reader,
+                "name",
+                format!("no [[owner.token]] has the name \"{name}\", so this holds for nobody{guess}"),
+            );
         }
         let limits = limits(reader, &mut section, &all);
         if name.is_some_and(|name| named.insert(name, limits).is_some()) {

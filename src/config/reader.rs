@@ -14,6 +14,8 @@ pub(super) struct Reader<'a> {
     text: &'a str,
     pub(super) environment: &'a Environment,
     faults: Vec<Fault>,
+    /// What is odd without being wrong.
+    notes: Vec<Fault>,
     /// Every key that was asked for: `listen.http`, `tool.match`.
     asked: BTreeSet<String>,
     /// Every variable that was asked for.
@@ -32,6 +34,9 @@ pub(super) struct Section<'a> {
     overridable: bool,
 }
 
+/// Variables of ours that are no settings.
+const OTHERS: &[&str] = &["RAINCHECK_HANDLES"];
+
 /// What was wrong was reported already.
 struct Reported;
 
@@ -48,6 +53,7 @@ impl<'a> Reader<'a> {
             text,
             environment,
             faults: Vec::new(),
+            notes: Vec::new(),
             asked: BTreeSet::new(),
             variables: BTreeSet::new(),
             secrets: BTreeSet::new(),
@@ -56,6 +62,26 @@ impl<'a> Reader<'a> {
 
     pub(super) fn fault(&mut self, path: impl Into<String>, line: Option<usize>, message: impl Into<String>) {
         self.faults.push(Fault { path: path.into(), line, message: message.into() });
+    }
+
+    /// Says what is odd without being wrong.
+    pub(super) fn note(&mut self, path: impl Into<String>, line: Option<usize>, message: impl Into<String>) {
+        self.notes.push(Fault { path: path.into(), line, message: message.into() });
+    }
+
+    /// Whether anything at `path` or below it is wrong.
+    pub(super) fn is_faulty(&self, path: &str) -> bool {
+        let below = |fault: &Fault| {
+            fault.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.faults.iter().any(below)
+    }
+
+    /// What is odd without being wrong, in the order of the file.
+    pub(super) fn take_notes(&mut self) -> Vec<Fault> {
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.sort_by_key(|note| note.line.unwrap_or(usize::MAX));
+        notes
     }
 
     pub(super) fn line_of(&self, offset: usize) -> usize {
@@ -80,20 +106,30 @@ impl<'a> Reader<'a> {
         &self.asked
     }
 
-    /// Reports variables that look like overrides but are none: `RAINCHECK_LISTEN_HTPP`.
+    /// Reports variables that look like overrides but are none: `RAINCHECK_LISTEN_HTPP`, `RAINCHECK_DEFAULT_AFTER`. Any
+    /// other that begins like ours may be somebody's own, so it is noted only.
     pub(super) fn unknown_variables(&mut self, sections: &[&str]) {
         let environment = self.environment;
         for name in environment.ours() {
             let rest = name.strip_prefix(PREFIX).unwrap_or_default();
             let section = rest.split('_').next().unwrap_or_default().to_lowercase();
-            // What Kubernetes sets for a service called, say, raincheck-store.
-            let orchestrated = rest.contains("_SERVICE_") || rest.contains("_PORT_") || rest.ends_with("_PORT");
-            if self.variables.contains(name) || orchestrated || !sections.contains(&section.as_str()) {
+            // What Kubernetes sets for a service called raincheck, or raincheck-store.
+            let orchestrated = name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT");
+            if self.variables.contains(name) || orchestrated || OTHERS.contains(&name) {
                 continue;
             }
-            let known = self.variables.iter().map(String::as_str);
-            let guess = did_you_mean_exactly(name, known);
-            self.fault(name, None, format!("no setting has this variable{guess}"));
+            let known = || self.variables.iter().map(String::as_str);
+            let near = nearest(name, known());
+            let guess = match near.or_else(|| known().find(|known| is_part(rest, known))) {
+                Some(guess) => format!("; did you mean {guess}?"),
+                None => String::new(),
+            };
+            let message = format!("no setting has this variable{guess}");
+            if near.is_some() || sections.contains(&section.as_str()) {
+                self.fault(name, None, message);
+            } else {
+                self.note(name, None, message);
+            }
         }
     }
 
@@ -110,10 +146,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Like [`did_you_mean`], for names in capitals.
-fn did_you_mean_exactly<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let near = known.map(|name| (strsim::damerau_levenshtein(written, name), name)).filter(|(far, _)| *far <= 3).min();
-    near.map(|(_, name)| format!("; did you mean {name}?")).unwrap_or_default()
+/// The variable that is spelled nearly like this.
+fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|name| (strsim::damerau_levenshtein(written, name), name))
+        .filter(|(far, _)| *far <= 3)
+        .min()
+        .map(|it| it.1)
+}
+
+/// Whether `known` is a variable of which `rest` (without the prefix) is the table or the key: `AFTER`, `LOG`.
+fn is_part(rest: &str, known: &str) -> bool {
+    let known = known.strip_prefix(PREFIX).unwrap_or(known);
+    let is_key = known.strip_suffix(rest).is_some_and(|table| table.ends_with('_'));
+    let is_table = known.strip_prefix(rest).is_some_and(|key| key.starts_with('_'));
+    !rest.is_empty() && (is_key || is_table)
 }
 
 impl<'a> Section<'a> {
@@ -135,6 +182,12 @@ impl<'a> Section<'a> {
     pub(super) fn fault(&self, reader: &mut Reader<'a>, key: &str, message: impl Into<String>) {
         let line = self.line_of(reader, key);
         reader.fault(self.path_of(key), line, message);
+    }
+
+    /// Notes what is odd about a key of this table.
+    pub(super) fn note(&self, reader: &mut Reader<'a>, key: &str, message: impl Into<String>) {
+        let (path, line) = (self.path_of(key), self.line_of(reader, key));
+        reader.note(path, line, message);
     }
 
     fn raw(&self, reader: &Reader<'a>, key: &str) -> Option<Entry<'a>> {

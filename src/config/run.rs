@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName};
 use url::Url;
 
 use super::companions::CompanionNames;
+use super::fault::Fault;
 use super::owner_limits::OwnerRules;
 use super::policy::{ToolPolicy, ToolRule};
 
@@ -44,6 +45,8 @@ pub struct Config {
     pub defaults: ToolPolicy,
     /// The rules, in the order in which they were written.
     pub tools: Vec<ToolRule>,
+    /// What is odd about the text or the variables without being wrong.
+    pub notes: Vec<Fault>,
 }
 
 /// How clients come in.
@@ -265,7 +268,7 @@ pub struct ServerConfig {
     pub companion_tools: CompanionNames,
 }
 
-/// Who is shown the last line that a server wrote to stderr before its start failed. It may hold secrets.
+/// Who is shown the line that says most of what a server wrote to stderr before its start failed. It may hold secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StderrFor {
     /// The log, and the one user of stdio or of a loopback listener without owners.
@@ -350,6 +353,28 @@ pub enum UpstreamEra {
     Modern,
     /// `server/discover` first, `initialize` if that is not understood.
     Auto,
+}
+
+impl ServerConfig {
+    /// A server of which nothing is set but how it is reached.
+    pub fn new(name: impl Into<String>, transport: Transport) -> Self {
+        Self {
+            name: name.into(),
+            transport,
+            share: false,
+            sessions: SessionCount::Auto,
+            serial: false,
+            offer: Vec::new(),
+            cancel: ForwardCancel::Forward,
+            cancel_grace: Duration::from_secs(30),
+            connect_timeout: Duration::from_mins(1),
+            max_sessions: 64,
+            session_idle: Duration::from_mins(10),
+            era: UpstreamEra::Legacy,
+            stderr: StderrFor::Local,
+            companion_tools: CompanionNames::default(),
+        }
+    }
 }
 
 impl Network {

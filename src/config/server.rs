@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
@@ -63,22 +62,6 @@ pub(super) fn read<'a>(
             section.fault(reader, "name", format!("another server is called \"{name}\" already"));
         }
         let transport = transport(reader, &mut section, exposure.authenticates);
-        let server = |reader: &mut Reader<'a>, section: &mut Section<'a>, name, transport| ServerConfig {
-            name,
-            transport,
-            share: section.get(reader, "share").unwrap_or(false),
-            sessions: section.get(reader, "sessions").unwrap_or(SessionCount::Auto),
-            serial: section.get(reader, "serial").unwrap_or(false),
-            offer: section.list(reader, "offer").unwrap_or_default(),
-            cancel: section.get(reader, "cancel").unwrap_or(ForwardCancel::Forward),
-            cancel_grace: section.get(reader, "cancel_grace").unwrap_or(Duration::from_secs(30)),
-            connect_timeout: section.get(reader, "connect_timeout").unwrap_or(Duration::from_mins(1)),
-            max_sessions: section.get(reader, "max_sessions").unwrap_or(64),
-            session_idle: section.get(reader, "session_idle").unwrap_or(Duration::from_mins(10)),
-            era: section.get(reader, "era").unwrap_or(UpstreamEra::Legacy),
-            stderr: section.get(reader, "stderr").unwrap_or(exposure.stderr),
-            companion_tools: companions::read(reader, section),
-        };
         // A server that is not complete is read to its end all the same, so that all its faults show at once.
         let complete = name.is_some() && transport.is_some();
         let transport = transport.unwrap_or_else(|| Transport::Stdio {
@@ -87,7 +70,22 @@ pub(super) fn read<'a>(
             cwd: None,
             hide: Vec::new(),
         });
-        let server = server(reader, &mut section, name.unwrap_or_default(), transport);
+        let default = ServerConfig::new(name.unwrap_or_default(), transport);
+        let server = ServerConfig {
+            share: section.get(reader, "share").unwrap_or(default.share),
+            sessions: section.get(reader, "sessions").unwrap_or(default.sessions),
+            serial: section.get(reader, "serial").unwrap_or(default.serial),
+            offer: section.list(reader, "offer").unwrap_or_default(),
+            cancel: section.get(reader, "cancel").unwrap_or(default.cancel),
+            cancel_grace: section.get(reader, "cancel_grace").unwrap_or(default.cancel_grace),
+            connect_timeout: section.get(reader, "connect_timeout").unwrap_or(default.connect_timeout),
+            max_sessions: section.get(reader, "max_sessions").unwrap_or(default.max_sessions),
+            session_idle: section.get(reader, "session_idle").unwrap_or(default.session_idle),
+            era: section.get(reader, "era").unwrap_or(default.era),
+            stderr: section.get(reader, "stderr").unwrap_or(exposure.stderr),
+            companion_tools: companions::read(reader, &mut section),
+            ..default
+        };
         section.finish(reader, LATER);
         if complete || !server.name.is_empty() {
             servers.push(server);

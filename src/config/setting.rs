@@ -38,6 +38,11 @@ pub(super) struct Keep(pub(super) Option<Duration>);
 /// A URL of http or https without credentials in it.
 pub(super) struct WebUrl(pub(super) Url);
 
+/// A duration as the configuration spells it, for flags that are no settings. Zero is none.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    Duration::from_text(text)
+}
+
 /// Longer durations are mistakes, and would overflow sums of moments.
 const LONGEST: Duration = Duration::from_hours(24 * 3650);
 
@@ -125,7 +130,8 @@ impl Setting for Duration {
                 "a duration needs a unit; write \"{text}s\" for seconds or \"{text}ms\" for milliseconds"
             ));
         }
-        let read = humantime::parse_duration(text).map_err(|error| format!("expected {}: {error}", Self::EXPECTED))?;
+        let read = humantime::parse_duration(text)
+            .map_err(|_| format!("expected {}, found \"{}\"", Self::EXPECTED, text.escape_debug()))?;
         match read {
             Self::ZERO => Err("must be longer than zero".to_owned()),
             read if read > LONGEST => Err("must not be longer than ten years".to_owned()),
@@ -199,6 +205,9 @@ impl Setting for WebUrl {
 
     // The text may hold credentials, so it is never repeated.
     fn from_text(text: &str) -> Result<Self, String> {
+        if !text.contains("://") {
+            return Err(format!("expected {}; http:// or https:// is missing in front", Self::EXPECTED));
+        }
         let url = Url::parse(text).map_err(|error| format!("expected {}: {error}", Self::EXPECTED))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!("the scheme must be http or https, found \"{}\"", url.scheme()));

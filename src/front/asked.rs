@@ -11,6 +11,7 @@ use super::batch::{self, Element};
 use super::log_level::LogLevel;
 use super::refusal::Refusal;
 use crate::protocol::error::code;
+use crate::protocol::headers::single;
 use crate::protocol::message::{MessageError, MessageFault};
 use crate::protocol::{Json, MODERN, Message, Method, Params, RequestId, RpcError, headers, meta_key};
 
@@ -102,7 +103,7 @@ pub(super) fn read_modern(
     if version != MODERN {
         // Two versions in one request are a mismatch before either is unsupported.
         if let Some(headers) = headers
-            && let Some(header) = single(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
+            && let Some(header) = bytes(headers, &headers::PROTOCOL_VERSION).map_err(bad)?
             && header != version.as_bytes()
         {
             return Err(bad(mismatch(&headers::PROTOCOL_VERSION, "does not match the body")));
@@ -159,7 +160,7 @@ fn check_meta(params: &Params) -> Result<Option<LogLevel>, RpcError> {
 
 /// The headers must say what the body says (2026-07-28, Streamable HTTP, server validation).
 fn check_headers(name: &str, method: &Method, params: &Params, headers: &HeaderMap) -> Result<(), RpcError> {
-    let equal = |header: &HeaderName, body: &str| match single(headers, header)? {
+    let equal = |header: &HeaderName, body: &str| match bytes(headers, header)? {
         Some(value) if value == body.as_bytes() => Ok(()),
         Some(_) => Err(mismatch(header, "does not match the body")),
         None => Err(mismatch(header, "is missing")),
@@ -169,7 +170,7 @@ fn check_headers(name: &str, method: &Method, params: &Params, headers: &HeaderM
     if method.named_by().is_none() {
         return Ok(());
     }
-    match (single(headers, &headers::NAME)?, params.name()) {
+    match (bytes(headers, &headers::NAME)?, params.name()) {
         (Some(value), named) => {
             let value = headers::decode(value).map_err(|error| mismatch(&headers::NAME, &error.to_string()))?;
             let same = named.is_some_and(|named| named == value);
@@ -185,12 +186,9 @@ fn is_header_required(method: &Method) -> bool {
     matches!(method, Method::CallTool | Method::GetPrompt | Method::ReadResource)
 }
 
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, RpcError> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (_, Some(_)) => Err(mismatch(name, "appears more than once")),
-        (value, None) => Ok(value.map(http::HeaderValue::as_bytes)),
-    }
+fn bytes<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, RpcError> {
+    let value = single(headers, name).map_err(|_| mismatch(name, "appears more than once"))?;
+    Ok(value.map(http::HeaderValue::as_bytes))
 }
 
 fn mismatch(header: &HeaderName, why: &str) -> RpcError {

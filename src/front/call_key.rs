@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use http::HeaderName;
 
 use crate::protocol::error::code;
+use crate::protocol::headers::single;
 use crate::protocol::{CallKey, Credentials, Method, Params, RpcError};
 
 /// The header.
@@ -19,11 +20,10 @@ pub(super) fn read(method: &Method, params: &Params, headers: &Credentials) -> R
     if *method != Method::CallTool {
         return Ok(None);
     }
-    let mut values = headers.headers().get_all(HEADER).iter();
-    let header = match (values.next(), values.next()) {
-        (None, _) => None,
-        (Some(_), Some(_)) => return Err(invalid("the header Idempotency-Key appears more than once; send one key")),
-        (Some(value), None) => {
+    let repeated = |_| invalid("the header Idempotency-Key appears more than once; send one key");
+    let header = match single(headers.headers(), &HEADER).map_err(repeated)? {
+        None => None,
+        Some(value) => {
             let wrong = || invalid("the header Idempotency-Key must be a string in quotes, such as \"8e03978e-40d5\"");
             let text = value.to_str().map_err(|_| wrong())?;
             Some(CallKey::read(&unquoted(text.trim()).ok_or_else(wrong)?)?)

@@ -14,7 +14,7 @@ use url::{Host, Url};
 
 use super::refusal::Refusal;
 use crate::config::Listen;
-use crate::protocol::headers::PARAM_PREFIX;
+use crate::protocol::headers::{PARAM_PREFIX, single};
 
 /// Which hosts and origins are let in.
 #[derive(Debug)]
@@ -63,10 +63,9 @@ impl Gate {
     /// Lets a request in, or refuses it with 403. `local` is the address on which it came in.
     pub(super) fn admit(&self, request: &Parts, local: IpAddr) -> Result<Cors, Refusal> {
         self.check_hosts(request, local)?;
-        let mut origins = request.headers.get_all(ORIGIN).iter();
-        match (origins.next(), origins.next()) {
-            (None, _) => Ok(Cors::NoPage),
-            (Some(origin), None) if self.allows_origin(origin) => Ok(Cors::Page(origin.clone())),
+        match single(&request.headers, &ORIGIN) {
+            Ok(None) => Ok(Cors::NoPage),
+            Ok(Some(origin)) if self.allows_origin(origin) => Ok(Cors::Page(origin.clone())),
             _ => Err(Refusal::http(
                 StatusCode::FORBIDDEN,
                 "the Origin of this request is not allowed; listen.allowed_origins lists the pages that may ask",
@@ -75,11 +74,8 @@ impl Gate {
     }
 
     fn check_hosts(&self, request: &Parts, local: IpAddr) -> Result<(), Refusal> {
-        let mut headers = request.headers.get_all(HOST).iter();
-        let header = headers.next();
-        if headers.next().is_some() {
-            return Err(Refusal::http(StatusCode::BAD_REQUEST, "the request has more than one Host"));
-        }
+        let header = single(&request.headers, &HOST)
+            .map_err(|_| Refusal::http(StatusCode::BAD_REQUEST, "the request has more than one Host"))?;
         let header = header.map(|value| Authority::try_from(value.as_bytes()));
         let named = [request.uri.authority().cloned().map(Ok), header];
         let mut named = named.into_iter().flatten().peekable();

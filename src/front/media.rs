@@ -3,6 +3,8 @@
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 
+use crate::protocol::headers::single;
+
 /// `Content-Type` of a plain answer.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// `Content-Type` of a stream.
@@ -72,8 +74,7 @@ fn is_zero_weight(parameter: &str) -> bool {
 
 /// Whether the body is said to be plain JSON: one `Content-Type`, no compression.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let mut types = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(kind), None) = (types.next(), types.next()) else { return false };
+    let Ok(Some(kind)) = single(headers, &CONTENT_TYPE) else { return false };
     let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     kind.eq_ignore_ascii_case("application/json") && headers.get_all(CONTENT_ENCODING).iter().all(plain)

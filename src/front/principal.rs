@@ -18,7 +18,7 @@ use super::jwt::{Unproved, Verifier};
 use super::refusal::Refusal;
 use crate::config::{Network, OwnerConfig, OwnerSource, TokenProof};
 use crate::jobs::Jobs;
-use crate::protocol::headers::PARAM_PREFIX;
+use crate::protocol::headers::{PARAM_PREFIX, single};
 use crate::protocol::{Credentials, Principal};
 
 /// Proves who callers are, as the config says.
@@ -70,7 +70,7 @@ impl Identity {
     }
 
     async fn by_authorization(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
-        let Some(value) = single(headers, &AUTHORIZATION)? else { return self.without_credentials() };
+        let Some(value) = text(headers, &AUTHORIZATION)? else { return self.without_credentials() };
         let bearer = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let bearer = bearer.map(|(_, token)| token.trim());
         if let Some(name) = bearer.and_then(|token| self.name_of(token)) {
@@ -107,7 +107,7 @@ impl Identity {
         trusted: &[Network],
         peer: IpAddr,
     ) -> Result<Principal, Refusal> {
-        let Some(value) = single(headers, name)? else { return self.without_credentials() };
+        let Some(value) = text(headers, name)? else { return self.without_credentials() };
         if trusted.iter().any(|network| network.contains(peer)) {
             return Ok(Principal::Named(value.into()));
         }
@@ -176,13 +176,9 @@ impl Identity {
 }
 
 /// The value of a header that may be there once; an empty one counts as none.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
     let broken = || Refusal::unauthorized("the header that says who the caller is appears twice or is no plain text");
-    if values.next().is_some() {
-        return Err(broken());
-    }
+    let Some(value) = single(headers, name).map_err(|_| broken())? else { return Ok(None) };
     let value = value.to_str().map_err(|_| broken())?.trim();
     Ok(Some(value).filter(|value| !value.is_empty()))
 }

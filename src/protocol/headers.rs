@@ -5,7 +5,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The revision that a request speaks; equal to the one in `_meta`.
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -30,6 +30,19 @@ pub enum ValueError {
     Characters,
     /// It has the markers of the encoding, but what stands between them is no Base64 of UTF-8 text.
     Encoding,
+}
+
+/// A header that may be there once is there more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeated;
+
+/// The value of a header that may be there once.
+pub fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Repeated> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(Repeated),
+        (value, None) => Ok(value),
+    }
 }
 
 /// The text of a header that says `value`: as it is where that is safe, else in the Base64 form. What

@@ -122,15 +122,11 @@ impl HeaderRules {
 
 impl HeaderRule {
     fn check(&self, headers: &HeaderMap, arguments: Option<&Json>) -> Result<(), &'static str> {
-        let mut values = headers.get_all(&self.header).iter();
-        let value = match (values.next(), values.next()) {
-            (_, Some(_)) => return Err("appears more than once"),
-            (None, _) => None,
-            (Some(value), None) => Some(headers::decode(value.as_bytes()).map_err(|error| match error {
-                headers::ValueError::Characters => "has characters other than visible ASCII, space and tab",
-                headers::ValueError::Encoding => "has markers of Base64 with no Base64 of UTF-8 text between them",
-            })?),
-        };
+        let value = headers::single(headers, &self.header).map_err(|_| "appears more than once")?;
+        let value = value.map(|value| headers::decode(value.as_bytes())).transpose().map_err(|error| match error {
+            headers::ValueError::Characters => "has characters other than visible ASCII, space and tab",
+            headers::ValueError::Encoding => "has markers of Base64 with no Base64 of UTF-8 text between them",
+        })?;
         let matches = match (self.argument(arguments)?, value) {
             (Argument::Nothing | Argument::Structure, None) => true,
             (Argument::Nothing, Some(_)) => return Err("is there, and the argument that it mirrors is not"),

@@ -244,10 +244,10 @@ fn parse_marker(text: &str) -> Result<Marker, OpenCause> {
 
 /// Tries for a while: a process that was killed while it started a child leaves its locks to that child until that
 /// has become its own program.
-fn try_lock(file: &File) -> Result<(), TryLockError> {
+pub(super) fn try_for_a_while(mut try_lock: impl FnMut() -> Result<(), TryLockError>) -> Result<(), TryLockError> {
     let until = Instant::now() + INHERITED;
     loop {
-        match file.try_lock() {
+        match try_lock() {
             Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(INHERITED / 20),
             tried => return tried,
         }
@@ -256,7 +256,7 @@ fn try_lock(file: &File) -> Result<(), TryLockError> {
 
 fn take_lock(path: &Path) -> Result<File, OpenCause> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    match try_lock(&file) {
+    match try_for_a_while(|| file.try_lock()) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();

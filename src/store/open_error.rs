@@ -133,11 +133,11 @@ impl fmt::Display for OpenError {
         match &self.cause {
             OpenCause::Held { pid: Some(pid) } => write!(
                 f,
-                "the store {path} is in use by process {pid}; stop that process, or set another store.path for this one"
+                "the store {path} is in use by process {pid}; stop that process, or give this one another store.path (--store)"
             ),
             OpenCause::Held { pid: None } => write!(
                 f,
-                "the store {path} is in use by another process; stop that process, or set another store.path for this one"
+                "the store {path} is in use by another process; stop that process, or give this one another store.path (--store)"
             ),
             OpenCause::Newer { found, known } => write!(
                 f,

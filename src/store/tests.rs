@@ -1,5 +1,6 @@
 //! The record: what is written is read again, and nothing that is read can do harm.
 
+use std::fs::TryLockError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::sync::oneshot;
 use super::StoreFailed;
 use super::batch::Batch;
 use super::codec::{BadRecord, MAX_MESSAGE, MAX_RECORD, decode, encode, shortened};
+use super::directory::try_for_a_while;
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
 use super::keys::Claim;
 use super::op::Op;
@@ -360,4 +362,15 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
     assert_eq!(committer.counts.tasks, 1);
     assert_eq!(shared.read(|engine| Ok(engine.keys())).unwrap(), 0);
     assert!(committer.doubtful.is_empty());
+}
+
+/// As a child has it that was being started when its process was killed.
+#[test]
+fn a_lock_that_outlives_its_process_for_a_moment_is_waited_for() {
+    let mut tries = 0;
+    let taken = try_for_a_while(|| {
+        tries += 1;
+        if tries < 4 { Err(TryLockError::WouldBlock) } else { Ok(()) }
+    });
+    assert!(taken.is_ok() && tries == 4, "{taken:?} after {tries} tries");
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::the_server;
 use crate::protocol::{Failure, Json, Outcome, Reason, Retry};
 
 /// What a successful answer means. Every result of MCP is an object.
@@ -16,12 +17,13 @@ pub(super) fn of_result(result: Json) -> Outcome {
 
 /// The server could not be reached or started, so nothing was sent.
 pub(super) fn not_started(server: &str, why: &str) -> Failure {
-    Failure::new(Reason::NotStarted, format!("the server \"{server}\" did not take the call: {why}"), Retry::Yes)
+    Failure::new(Reason::NotStarted, format!("{} did not take the call: {why}", the_server(server)), Retry::Yes)
 }
 
 /// The same, while it is left alone for a while.
 pub(super) fn not_yet(server: &str, why: &str, wait: Duration) -> Failure {
-    let text = format!("the server \"{server}\" keeps failing and is tried again in {} ms: {why}", wait.as_millis());
+    let millis = wait.as_millis();
+    let text = format!("{} keeps failing and is tried again in {millis} ms: {why}", the_server(server));
     Failure::new(Reason::NotStarted, text, Retry::After(wait))
 }
 
@@ -32,14 +34,14 @@ pub(super) fn never_sent() -> Failure {
 
 /// The session of a legacy client has ended, and the client must open another one.
 pub(super) fn session_lost(server: &str) -> Failure {
-    let text = format!("the session with the server \"{server}\" has ended; initialize again");
+    let text = format!("the session with {} has ended; initialize again", the_server(server));
     Failure::new(Reason::NotStarted, text, Retry::Yes)
 }
 
 /// All sessions are taken.
 pub(super) fn too_many_sessions(server: &str, limit: usize) -> Failure {
-    let text =
-        format!("the server \"{server}\" has {limit} sessions open, as many as max_sessions allows; try again later");
+    let server = the_server(server);
+    let text = format!("{server} has {limit} sessions open, as many as max_sessions allows; try again later");
     Failure::new(Reason::Busy, text, Retry::After(Duration::from_secs(5)))
 }
 

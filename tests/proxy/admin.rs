@@ -5,7 +5,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use crate::process::{Ground, Proxy};
-use crate::{PATIENCE, eventually, member, within};
+use crate::{PATIENCE, member, within};
 
 /// Runs a command of the operator to its end.
 async fn raincheck(arguments: &[&str]) -> Output {
@@ -20,13 +20,10 @@ fn said(output: &Output) -> String {
 
 /// The URL of the admin listener, from the log.
 async fn admin_of(proxy: &Proxy) -> String {
-    let url = || {
-        let log = proxy.log();
-        let line = log.lines().find(|line| line.contains("operators are served"))?.to_owned();
-        Some(format!("http://{}", line.split("address=").nth(1)?.split_whitespace().next()?))
-    };
-    eventually("the admin listener", || url().is_some()).await;
-    url().unwrap()
+    proxy.says("operators are served").await;
+    let log = proxy.log();
+    let line = log.lines().find(|line| line.contains("operators are served")).unwrap();
+    format!("http://{}", line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap())
 }
 
 #[tokio::test]
@@ -49,13 +46,8 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!((shown["state"].as_str(), shown["server"].as_str()), (Some("running"), Some("behind")));
     assert!(admin(&["cancel", id]).await.status.success());
-    let get = format!("\"taskId\":\"{id}\"");
-    let cancelled = async {
-        while !client.ask("tasks/get", id, &get).await.message.contains("cancelled by the operator") {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    within(PATIENCE, cancelled).await;
+    let cancelled = client.ended(id).await;
+    assert!(cancelled.message.contains("cancelled by the operator"), "{}", cancelled.message);
     assert!(said(&admin(&["list", "--state", "running"]).await).contains("no such tasks"));
     let refused = raincheck(&["admin", "list", "--url", &url]).await;
     assert!(refused.status.code() == Some(1) && said(&refused).contains("--token-env"), "{}", said(&refused));

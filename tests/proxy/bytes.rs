@@ -30,16 +30,7 @@ async fn numbers_keep_their_spelling_as_results_tasks_and_after_a_restart() {
         assert_eq!(run.arguments(), NUMBERS, "{transport:?}");
         run.answer(&result).await;
         // Not read as JSON on the way: no float holds these.
-        let spelled = async {
-            loop {
-                let answer = client.get(&id).await;
-                if member(answer.raw_result(), "status") == r#""completed""# {
-                    return answer.message;
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            }
-        };
-        let before = bounded(spelled).await;
+        let before = client.until_spelled(&id, |task| member(task, "status") == r#""completed""#).await.message;
         assert_eq!(member(member(member(&before, "result"), "result"), "structuredContent"), NUMBERS);
 
         assert_eq!(proxy.stop().await, Some(0));

@@ -1,10 +1,9 @@
 //! A small client of 2026-07-28 that keeps every byte.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -32,9 +31,6 @@ pub(crate) struct Answer {
     /// The JSON-RPC answer in it.
     pub(crate) message: String,
 }
-
-/// How often a client looks whether a task has ended.
-const LOOK: Duration = Duration::from_millis(15);
 
 impl Client {
     /// A client that declares Tasks.
@@ -89,6 +85,22 @@ impl Client {
 
     /// Sends any text to a proxy that may be killed.
     pub(crate) async fn try_send(&self, method: &str, name: &str, text: String) -> Result<Answer, String> {
+        let response = self.begin(method, name, text).await?;
+        let status = response.status().as_u16();
+        let is_stream = response.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream");
+        let body = response.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let body = String::from_utf8(body.into()).unwrap();
+        let message = if is_stream {
+            let last = body.lines().rev().find_map(|line| line.strip_prefix("data: "));
+            last.ok_or("a stream without an answer")?.to_owned()
+        } else {
+            body.clone()
+        };
+        Ok(Answer { status, body, message })
+    }
+
+    /// Sends any text; the response, whose body was not read.
+    async fn begin(&self, method: &str, name: &str, text: String) -> Result<Response<Incoming>, String> {
         let mut request = Request::builder()
             .method(Method::POST)
             .uri(&self.url)
@@ -106,18 +118,7 @@ impl Client {
             request = request.header("authorization", format!("Bearer {bearer}"));
         }
         let request = request.body(Full::new(Bytes::from(text))).unwrap();
-        let response = self.http.request(request).await.map_err(|error| error.to_string())?;
-        let status = response.status().as_u16();
-        let is_stream = response.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream");
-        let body = response.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
-        let body = String::from_utf8(body.into()).unwrap();
-        let message = if is_stream {
-            let last = body.lines().rev().find_map(|line| line.strip_prefix("data: "));
-            last.ok_or("a stream without an answer")?.to_owned()
-        } else {
-            body.clone()
-        };
-        Ok(Answer { status, body, message })
+        self.http.request(request).await.map_err(|error| error.to_string())
     }
 
     pub(crate) async fn call(&self, tool: &str, arguments: &str) -> Answer {
@@ -148,15 +149,43 @@ impl Client {
         self.until(id, |task| task["status"] != "working").await
     }
 
-    /// Looks at a task until it is as wanted.
+    /// Looks at a task whenever it has changed, until it is as wanted.
     pub(crate) async fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Answer {
+        self.until_spelled(id, |task| wanted(&serde_json::from_str(task).unwrap())).await
+    }
+
+    /// The same, for a task that no float can hold.
+    pub(crate) async fn until_spelled(&self, id: &str, wanted: impl Fn(&str) -> bool) -> Answer {
+        let looked = async {
+            let answer = self.get(id).await;
+            if wanted(answer.raw_result()) {
+                return answer;
+            }
+            let params = format!(r#""notifications":{{"taskIds":["{id}"]}}"#);
+            let listening = self.begin("subscriptions/listen", "", self.text("subscriptions/listen", &params)).await;
+            let mut states = listening.unwrap().into_body();
+            loop {
+                let part = states.frame().await.expect("the stream of the task ended").unwrap();
+                // Not for a comment. The stream begins with the state as it is.
+                if !part.data_ref().is_some_and(|data| data.starts_with(b":")) {
+                    let answer = self.get(id).await;
+                    if wanted(answer.raw_result()) {
+                        return answer;
+                    }
+                }
+            }
+        };
+        within(PATIENCE, looked).await
+    }
+
+    /// Looks at a task until its message has these words: progress is shown to who looks, and told to nobody.
+    pub(crate) async fn until_it_says(&self, id: &str, words: &str) -> Answer {
         let looked = async {
             loop {
                 let answer = self.get(id).await;
-                if wanted(&answer.result()) {
+                if answer.result()["statusMessage"].as_str().unwrap().contains(words) {
                     return answer;
                 }
-                tokio::time::sleep(LOOK).await;
             }
         };
         within(PATIENCE, looked).await

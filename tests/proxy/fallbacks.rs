@@ -12,7 +12,7 @@ use crate::client::Client as Modern;
 use crate::legacy::{Client, Events};
 use crate::process::{Ground, Proxy};
 use crate::upstream::{Transport, Upstream};
-use crate::{bounded, eventually, member};
+use crate::{bounded, member};
 
 const BOTH: [Transport; 2] = [Transport::Stdio, Transport::Http];
 
@@ -199,7 +199,7 @@ async fn a_job_outlives_the_session_that_its_handle_was_given_on() {
         let handle: Value = serde_json::from_str(&answered(&client, 1, "slow", &json!({})).await).unwrap();
         let mut run = upstream.run().await;
         proxy.terminate();
-        eventually("it stops", || proxy.log().contains("stopping")).await;
+        proxy.says("stopping").await;
         run.says("after the stop").await;
         assert_eq!(proxy.end().await.code(), Some(0));
         let proxy = ground.start().await;

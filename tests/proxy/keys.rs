@@ -1,11 +1,10 @@
 //! Calls that are repeated with their key, over HTTP, across restarts and kills.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::client::{Answer, Client};
 use crate::process::{Ground, Proxy};
@@ -84,6 +83,8 @@ async fn a_key_leads_to_its_call_after_the_proxy_was_killed() {
     let again = client.keyed("ended").call("auto", r#"{"n":1,"ms":0,"bytes":100000}"#).await;
     assert_eq!(content(&again), content(&ended));
     assert_eq!(member(again.raw_result(), "structuredContent"), member(ended.raw_result(), "structuredContent"));
+    // What was lost is found out behind the start.
+    client.ended(&task).await;
     let joined = client.keyed("task").call("slow", r#"{"n":2}"#).await;
     assert_eq!((joined.task_id(), &joined.result()["status"]), (task, &json!("failed")));
     for client in [client.keyed("held"), client.undeclared().keyed("held")] {
@@ -140,10 +141,10 @@ fn arguments(n: u64) -> String {
 
 /// Calls with keys from `first` on, until the proxy is killed.
 async fn calls_until_killed(mut proxy: Proxy, first: u64) -> Round {
-    let answers = Arc::new(AtomicUsize::new(0));
+    let (answers, mut seen) = watch::channel(0);
     let mut callers = Vec::new();
     for n in first..first + 24 {
-        let (client, answers) = (proxy.client().undeclared().keyed(&format!("k{n}")), Arc::clone(&answers));
+        let (client, answers) = (proxy.client().undeclared().keyed(&format!("k{n}")), answers.clone());
         callers.push(tokio::spawn(async move {
             // Each is sent twice at once.
             let text = client.text("tools/call", &format!(r#""name":"auto","arguments":{}"#, arguments(n)));
@@ -151,13 +152,13 @@ async fn calls_until_killed(mut proxy: Proxy, first: u64) -> Round {
                 client.try_send("tools/call", "auto", text.clone()),
                 client.try_send("tools/call", "auto", text.clone())
             );
-            answers.fetch_add(1, Ordering::SeqCst);
+            answers.send_modify(|count| *count += 1);
             let seen = one.ok().or(two.ok())?;
             Some((n, serde_json::from_str::<Value>(&seen.message).ok()?["result"].to_string()))
         }));
     }
     let enough = rand::random_range(0..20);
-    crate::eventually("enough answers", || answers.load(Ordering::SeqCst) >= enough).await;
+    bounded(seen.wait_for(|count| *count >= enough)).await.unwrap();
     // Not always right behind an answer.
     tokio::time::sleep(Duration::from_micros(rand::random_range(0..2000))).await;
     proxy.kill();

@@ -9,9 +9,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
+use crate::bounded;
 use crate::process::{Ground, Proxy};
 use crate::upstream::{Transport, Upstream};
-use crate::{bounded, eventually};
 
 /// A client of 2025-11-25.
 pub(crate) struct Client {
@@ -215,7 +215,7 @@ async fn each_session_has_a_server_of_its_own_until_it_ends() {
     let proxy = ground.start().await;
     let (first, second) = (Client::open(&proxy).await, Client::open(&proxy).await);
     // Each child has a guard beside it.
-    eventually("two servers", || upstream.processes() == 4).await;
+    assert_eq!(upstream.processes(), 4);
     let (mut one, mut other) = (first.call("1", "slow").await, second.call("1", "slow").await);
     let (mut run, mut later) = (upstream.run().await, upstream.run().await);
     later.says("later").await;
@@ -223,7 +223,8 @@ async fn each_session_has_a_server_of_its_own_until_it_ends() {
     let texts = [one.message().await, other.message().await].map(|it| it["result"]["content"][0]["text"].clone());
     assert!(texts.contains(&json!("first")) && texts.contains(&json!("later")), "{texts:?}");
     assert_eq!(first.send(Method::DELETE, ("", ""), "").await.status(), 200);
-    eventually("one server is left", || upstream.processes() == 2).await;
+    upstream.left(2).await;
+    assert_eq!(upstream.processes(), 2, "one server is left");
     let gone = first.post(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await;
     assert_eq!(gone.status(), 404);
     second.call("2", "slow").await;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::bounded;
+use crate::client::{Answer, Client};
 use crate::process::{Ground, contents};
 use crate::upstream::Upstream;
 
@@ -30,16 +31,7 @@ async fn a_task_lives_at_least_as_long_as_its_run_and_the_time_after_it() {
     assert!(ttl >= longer["ttlMs"].as_u64().unwrap(), "{ended}");
     assert_eq!(ended["result"]["content"][0]["text"], "done");
     // Gone afterwards, and not before its time.
-    let gone = async {
-        loop {
-            let answer = client.get(&id).await;
-            if answer.value().get("error").is_some() {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let gone = bounded(gone).await;
+    let gone = gone(&client, &id).await;
     assert_eq!(gone.error()["code"], -32602);
     assert!(started.elapsed() >= Duration::from_millis(ttl), "{:?} of {ttl} ms", started.elapsed());
     assert_eq!(gone.body, client.get(&"0".repeat(36)).await.body);
@@ -60,7 +52,7 @@ async fn a_task_that_is_kept_for_ever_says_null_and_stays() {
     // Others come and go meanwhile.
     let brief = client.handle("brief", "{}").await;
     upstream.run().await.says("brief").await;
-    eventually_gone(&client, &brief).await;
+    gone(&client, &brief).await;
     assert_eq!(proxy.stop().await, Some(0));
     let proxy = ground.start().await;
     let kept = proxy.client().get(&id).await;
@@ -68,13 +60,18 @@ async fn a_task_that_is_kept_for_ever_says_null_and_stays() {
     assert!(kept.raw_result().contains(r#""ttlMs":null"#), "{}", kept.message);
 }
 
-async fn eventually_gone(client: &crate::client::Client, id: &str) {
+/// Looks at a task until its time is over, which nobody is told of.
+async fn gone(client: &Client, id: &str) -> Answer {
     let gone = async {
-        while client.get(id).await.value().get("error").is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        loop {
+            let answer = client.get(id).await;
+            if answer.value().get("error").is_some() {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    bounded(gone).await;
+    bounded(gone).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +139,7 @@ async fn progress_counts_as_an_update_and_a_poll_does_not() {
     let mut run = upstream.run().await;
     let first = client.get(&id).await.result();
     run.progress(1, "one of two").await;
-    let told = client.until(&id, |task| task["statusMessage"].as_str().unwrap().contains("one of two")).await.result();
+    let told = client.until_it_says(&id, "one of two").await.result();
     assert!(told["lastUpdatedAt"].as_str().unwrap() > first["lastUpdatedAt"].as_str().unwrap(), "{first} {told}");
     for _ in 0..5 {
         assert_eq!(client.get(&id).await.result()["lastUpdatedAt"], told["lastUpdatedAt"]);

@@ -30,6 +30,8 @@ mod process;
 mod resource;
 mod restart;
 mod scripted;
+#[path = "../support/signs.rs"]
+mod signs;
 mod start;
 mod stop;
 mod upstream;

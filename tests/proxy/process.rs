@@ -3,17 +3,16 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
+use crate::PATIENCE;
 use crate::client::Client;
+use crate::signs::{self, Said};
 use crate::upstream::Upstream;
-use crate::{PATIENCE, bounded, eventually};
 
 /// A configuration and a store, for one proxy after the other.
 pub(crate) struct Ground {
@@ -27,9 +26,7 @@ pub(crate) struct Ground {
 pub(crate) struct Proxy {
     child: Child,
     pub(crate) base: String,
-    log: Arc<Mutex<String>>,
-    /// Changes with every line of the log, and is closed at its end.
-    lines: watch::Receiver<()>,
+    log: Said,
 }
 
 impl Ground {
@@ -133,9 +130,8 @@ impl Ground {
     pub(crate) fn spawn(&self) -> (Proxy, oneshot::Receiver<String>) {
         let mut child = self.command().spawn().unwrap();
         let (said, ready) = oneshot::channel();
-        let (another, lines_said) = watch::channel(());
-        let log = Arc::new(Mutex::new(String::new()));
-        let (lines, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&log));
+        let log = Said::new();
+        let (lines, kept) = (BufReader::new(child.stderr.take().unwrap()), log.clone());
         std::thread::spawn(move || {
             let mut said = Some(said);
             for line in lines.split(b'\n') {
@@ -147,14 +143,11 @@ impl Ground {
                         let _ = said.send(format!("http://{authority}"));
                     }
                 }
-                let mut kept = kept.lock().unwrap();
-                kept.push_str(&line);
-                kept.push('\n');
-                drop(kept);
-                another.send_replace(());
+                kept.push(&(line + "\n"));
             }
+            kept.close();
         });
-        (Proxy { child, base: String::new(), log, lines: lines_said }, ready)
+        (Proxy { child, base: String::new(), log }, ready)
     }
 
     /// Runs a proxy that is to end at its start.
@@ -165,16 +158,14 @@ impl Ground {
 
 /// Waits for a program that is to end by itself.
 pub(crate) fn fails(mut command: Command) -> Output {
-    let mut child = command.spawn().unwrap();
-    let started = std::time::Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if started.elapsed() > PATIENCE {
-            let _ = child.kill();
-            panic!("it was to end at once");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().unwrap()
+    let child = command.spawn().unwrap();
+    let pid = Pid::from_raw(child.id().try_into().unwrap());
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    ended.recv_timeout(PATIENCE).map(Result::unwrap).unwrap_or_else(|_| {
+        let _ = kill(pid, Signal::SIGKILL);
+        panic!("it was to end at once");
+    })
 }
 
 impl Proxy {
@@ -188,34 +179,28 @@ impl Proxy {
 
     /// Everything that it said on stderr.
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.log.text()
     }
 
-    /// Waits until the log says a line that it has not said so far.
-    pub(crate) async fn says(&self, wanted: impl Fn(&str) -> bool) {
-        let mut lines = self.lines.clone();
-        let mut known = self.log().len();
-        bounded(async {
-            loop {
-                lines.mark_unchanged();
-                {
-                    let log = self.log.lock().unwrap();
-                    if log[known..].lines().any(&wanted) {
-                        return;
-                    }
-                    known = log.len();
-                }
-                lines.changed().await.unwrap();
-            }
-        })
-        .await;
+    /// Resolves when it has said this on stderr.
+    pub(crate) async fn says(&self, words: &str) {
+        self.log.until(PATIENCE, |log| log.contains(words)).await;
+    }
+
+    /// Resolves when it has said so many lines on stderr.
+    pub(crate) async fn says_lines(&self, count: usize) {
+        self.log.until(PATIENCE, |log| log.lines().count() >= count).await;
+    }
+
+    /// Resolves when it says a line that it has not said so far.
+    pub(crate) async fn says_anew(&self, wanted: impl Fn(&str) -> bool) {
+        let known = self.log().len();
+        self.log.until(PATIENCE, |log| log[known..].lines().any(&wanted)).await;
     }
 
     /// Everything that it said on stderr until its end.
     pub(crate) async fn last_log(&self) -> String {
-        let mut lines = self.lines.clone();
-        bounded(async { while lines.changed().await.is_ok() {} }).await;
-        self.log()
+        self.log.whole(PATIENCE).await
     }
 
     /// Whether it still runs.
@@ -236,13 +221,8 @@ impl Proxy {
 
     /// Waits for the end.
     pub(crate) async fn end(&mut self) -> ExitStatus {
-        let mut status = None;
-        eventually("the proxy ends", || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        })
-        .await;
-        status.unwrap()
+        signs::ended(self.child.id().try_into().unwrap(), PATIENCE).await;
+        self.child.wait().unwrap()
     }
 
     /// SIGTERM, and the exit code.

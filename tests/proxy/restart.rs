@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::eventually;
 use crate::http_server::{Seen, Server, Wire};
 use crate::process::Ground;
 use crate::scripted::{note, worked};
 use crate::upstream::{Upstream, folder_contains};
+use crate::{PATIENCE, signs};
 
 /// A 2025-11-25 server whose streams can be resumed: a call goes on although its connection is lost, and its answer is
 /// given to whoever comes back behind the event `mark-42`.
@@ -66,7 +65,7 @@ fn lines(ledger: &Path) -> Vec<String> {
 }
 
 async fn is_stored(store: PathBuf, text: &'static str) {
-    eventually("it is in the store", || folder_contains(&store, text.as_bytes())).await;
+    signs::files("it is in the store", &store, PATIENCE, || folder_contains(&store, text.as_bytes())).await;
 }
 
 #[tokio::test]
@@ -89,7 +88,9 @@ async fn a_run_over_a_resumable_stream_outlives_its_proxy() {
         assert_eq!(found["result"]["content"][0]["text"], "found again", "{found}");
         assert_eq!(upstream.ledger(), ["slow 1"], "it ran once");
         assert_eq!(upstream.server.seen_of("initialize").len(), 1);
-        eventually("nothing is kept of an ended run", || upstream.server.seen_by("DELETE").len() == 1).await;
+        // Nothing is kept of an ended run.
+        upstream.server.saw(|seen| seen.verb == "DELETE").await;
+        assert_eq!(upstream.server.seen_by("DELETE").len(), 1);
     }
 }
 
@@ -120,8 +121,9 @@ async fn a_lost_run_is_begun_again_once_where_the_policy_says_so() {
 async fn ten_kills_during_the_start_run_nothing_twice_and_lose_nothing() {
     let upstream = Upstream::stdio().await;
     let rest = "[[tool]]\nmatch = \"queued\"\nmode = \"task\"\nmax_running = 2";
-    let ground = Ground::durable(&upstream, rest);
+    let ground = Ground::durable(&upstream, rest).env("RUST_LOG", "raincheck=debug");
     let mut proxy = ground.start().await;
+    let lines = proxy.log().lines().count();
     let client = proxy.client();
     for n in [900, 901] {
         client.handle("queued", &format!("{{\"n\":{n}}}")).await;
@@ -136,7 +138,8 @@ async fn ten_kills_during_the_start_run_nothing_twice_and_lose_nothing() {
     proxy.kill();
     for _ in 0..10 {
         let (mut proxy, _ready) = ground.spawn();
-        tokio::time::sleep(Duration::from_millis(rand::random_range(0..200))).await;
+        // At any step of the start.
+        proxy.says_lines(rand::random_range(0..=lines)).await;
         proxy.kill();
     }
     let proxy = ground.start().await;

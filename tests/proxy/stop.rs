@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
+use crate::bounded;
 use crate::process::Ground;
 use crate::upstream::{Transport, Upstream};
-use crate::{bounded, eventually};
 
 #[tokio::test]
 async fn a_stop_lets_running_calls_and_tasks_end() {
@@ -22,7 +22,7 @@ async fn a_stop_lets_running_calls_and_tasks_end() {
         };
         let mut call = upstream.run().await;
         proxy.terminate();
-        eventually("the stop is under way", || proxy.log().contains("stopping:")).await;
+        proxy.says("stopping:").await;
         call.says("still answered").await;
         assert_eq!(bounded(held).await.unwrap().result()["content"][0]["text"], "still answered");
         task.says("still kept").await;
@@ -85,7 +85,7 @@ async fn no_process_is_left_however_the_proxy_ends() {
         } else {
             assert_eq!(proxy.stop().await, Some(0));
         }
-        eventually("no process is left", || upstream.processes() == 0).await;
+        upstream.left(0).await;
     }
 }
 
@@ -97,6 +97,7 @@ async fn a_server_that_dies_in_mid_call_leaves_the_outcome_unknown_and_the_next_
     let client = proxy.client();
     let id = client.handle("task", "{}").await;
     upstream.run().await.dies().await;
+    proxy.says("the server has ended by itself").await;
     let lost = client.ended(&id).await.result();
     assert_eq!((&lost["status"], &lost["error"]["data"]), (&json!("failed"), &json!({ "reason": "outcome_unknown" })));
     let calling = {

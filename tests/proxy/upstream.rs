@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::http_server::{Seen, Server, Wire};
 use crate::scripted::{self, CONTROL, DIE, LEDGER};
-use crate::{bounded, member};
+use crate::{PATIENCE, bounded, member, signs};
 
 /// A legacy server with tools of any name.
 pub(crate) struct Upstream {
@@ -172,9 +172,28 @@ impl Upstream {
 
     /// How many processes of this server there are, their guards included.
     pub(crate) fn processes(&self) -> usize {
-        let entries = std::fs::read_dir("/proc").unwrap();
-        let lines = entries.filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
-        lines.filter(|line| contains(line, self.marker.as_bytes())).count()
+        self.pids().len()
+    }
+
+    fn pids(&self) -> Vec<i32> {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_ours = |pid: &i32| {
+            std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| contains(&line, self.marker.as_bytes()))
+        };
+        pids.filter(is_ours).collect()
+    }
+
+    /// Resolves when so many of its processes are left, at most.
+    pub(crate) async fn left(&self, most: usize) {
+        loop {
+            let pids = self.pids();
+            if pids.len() <= most {
+                return;
+            }
+            let ends = pids.into_iter().map(|pid| Box::pin(signs::ended(pid, PATIENCE)));
+            futures_util::future::select_all(ends).await;
+        }
     }
 }
 

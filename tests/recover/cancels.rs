@@ -107,8 +107,13 @@ async fn a_caller_who_leaves_while_the_handle_is_made_cancels_the_run() {
     for round in 0..20 {
         let reply = proxy.send(call_with("{}")).await.in_background();
         let (_, sender) = proxy.next_sent().await;
-        tokio::time::sleep(Duration::from_micros(round * 700)).await;
-        // Before the threshold, while the store writes, or when the handle is there and nobody has read it.
+        // Before the threshold; else while the store writes, or when the handle is there and nobody has read it.
+        while round % 4 != 0 && proxy.runner.live().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..round * 5 {
+            tokio::task::yield_now().await;
+        }
         drop(reply);
         timeout(PATIENCE, sender.cancelled()).await.expect("the run goes on for nobody");
     }

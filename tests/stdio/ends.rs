@@ -61,7 +61,7 @@ async fn a_host_that_is_impatient_after_the_end_of_the_input_is_not_kept_waiting
     client.end_input();
     // The SDKs' order: end the input, then SIGTERM. The grace time is 20 s.
     let started = std::time::Instant::now();
-    crate::host::eventually("it stops", || client.log().contains("nothing more is read")).await;
+    client.says("nothing more is read").await;
     client.signal(Signal::SIGTERM);
     assert_eq!(client.ended().await.code(), Some(0), "{}", client.log());
     assert!(started.elapsed() < std::time::Duration::from_secs(10));
@@ -79,8 +79,7 @@ async fn a_killed_proxy_leaves_no_server_behind() {
     let pid = client.answer(&id).await["result"]["pid"].as_i64().unwrap();
     client.signal(Signal::SIGKILL);
     client.ended().await;
-    let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
-    crate::host::eventually("the server is gone", || nix::sys::signal::kill(pid, None).is_err()).await;
+    crate::signs::ended(pid.try_into().unwrap(), crate::PATIENCE).await;
 }
 
 #[tokio::test]

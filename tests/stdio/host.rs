@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,6 +10,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::signs::{self, Said};
 use crate::{PATIENCE, scripted};
 
 /// A user's machine: where stores and traces of the server are.
@@ -24,7 +24,7 @@ pub(crate) struct Connection {
     child: Child,
     input: Option<ChildStdin>,
     output: Option<BufReader<ChildStdout>>,
-    log: Arc<Mutex<String>>,
+    log: Said,
     next: u64,
     /// Messages that came while another was waited for.
     early: Vec<Value>,
@@ -73,11 +73,11 @@ impl Machine {
 
     pub(crate) fn start_with(&self, arguments: &[String]) -> Connection {
         let mut connection = self.start_unread(arguments);
-        let (mut errors, kept) = (connection.child.stderr.take().unwrap(), Arc::clone(&connection.log));
+        let (mut errors, kept) = (connection.child.stderr.take().unwrap(), connection.log.clone());
         tokio::spawn(async move {
             let mut chunk = [0; 4096];
             while let Ok(1..) = errors.read(&mut chunk).await.inspect(|count| {
-                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&chunk[..*count]));
+                kept.push(&String::from_utf8_lossy(&chunk[..*count]));
             }) {}
         });
         connection
@@ -88,7 +88,7 @@ impl Machine {
         let mut child = self.command(arguments).spawn().unwrap();
         let input = child.stdin.take();
         let output = child.stdout.take().map(BufReader::new);
-        Connection { child, input, output, log: Arc::default(), next: 1, early: Vec::new() }
+        Connection { child, input, output, log: Said::new(), next: 1, early: Vec::new() }
     }
 
     /// Starts Raincheck in front of the scripted server.
@@ -110,7 +110,7 @@ impl Machine {
 
     /// Resolves when the ledger has `word` `count` times.
     pub(crate) async fn noted(&self, word: &str, count: usize) {
-        eventually(word, || self.ledger(word) >= count).await;
+        signs::files(word, self.folder.path(), PATIENCE, || self.ledger(word) >= count).await;
     }
 
     /// The stores of all lineages.
@@ -124,16 +124,6 @@ impl Machine {
         stores.sort();
         stores
     }
-}
-
-/// Waits until something is so that shows nowhere else than where it is looked at.
-pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let looked = async {
-        while !is_so() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, looked).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// Parameters as a modern client with Tasks sends them.
@@ -224,19 +214,25 @@ impl Connection {
         if answer["result"].is_null() { answer } else { answer["result"].clone() }
     }
 
-    /// Polls until the task has this status.
+    /// Listens to the task until it has this status, and reads it then.
     pub(crate) async fn until(&mut self, handle: &Value, status: &str) -> Value {
-        let polled = async {
-            loop {
-                let task = self.task(handle).await;
-                if task["status"] == status {
-                    return task;
+        let filter = json!({ "notifications": { "taskIds": [handle] } });
+        let stream = self.ask("subscriptions/listen", modern(filter)).await;
+        loop {
+            let told = self.fresh().await;
+            match told["method"].as_str() {
+                Some("notifications/tasks") if told["params"]["taskId"] == *handle => {
+                    if told["params"]["status"] == status {
+                        break;
+                    }
+                    assert_eq!(told["params"]["status"], "working", "{told}");
                 }
-                assert_eq!(task["status"], "working", "{task}");
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                Some("notifications/subscriptions/acknowledged") => {}
+                _ => self.early.push(told),
             }
-        };
-        tokio::time::timeout(PATIENCE, polled).await.unwrap()
+        }
+        self.notify("notifications/cancelled", json!({ "requestId": stream })).await;
+        self.task(handle).await
     }
 
     /// The host wants no more.
@@ -254,7 +250,12 @@ impl Connection {
     }
 
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.log.text()
+    }
+
+    /// Resolves when the log has these words.
+    pub(crate) async fn says(&self, words: &str) {
+        self.log.until(PATIENCE, |log| log.contains(words)).await;
     }
 
     /// The end of the process.

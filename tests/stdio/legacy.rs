@@ -138,7 +138,7 @@ async fn a_session_that_is_lost_is_opened_again_by_the_next_request() {
     let died = tool(&mut client, "die", json!({})).await;
     assert_eq!(died["error"]["data"]["reason"], "outcome_unknown", "{died}");
     // Until then a request is told that it was not taken and may be sent again.
-    crate::host::eventually("it is noticed", || client.log().contains("the session with the server is lost")).await;
+    client.says("the session with the server is lost").await;
     let opening = tool(&mut client, "opening", json!({})).await;
     assert_eq!(opening["result"]["opening"]["clientInfo"]["name"], "host", "{opening}");
     assert!(client.close().await.is_empty());

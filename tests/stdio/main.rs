@@ -13,6 +13,8 @@ mod stores;
 
 #[path = "../upstream_stdio/scripted.rs"]
 mod scripted;
+#[path = "../support/signs.rs"]
+mod signs;
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ async fn a_host_that_starts_again_waits_for_the_store_that_is_about_to_be_given_
     let id = client.call("hold", json!({})).await;
     let handle = client.answer(&id).await["result"]["taskId"].clone();
     client.end_input();
-    crate::host::eventually("the note is there", || machine.stores().len() == 2).await;
+    crate::signs::files("the note", machine.folder.path(), crate::PATIENCE, || machine.stores().len() == 2).await;
     let mut next = machine.start(&[]);
     let task = next.task(&handle).await;
     assert_eq!(task["status"], "failed", "{task}");
@@ -135,7 +135,7 @@ async fn a_configuration_chooses_the_server_by_name() {
     };
     let mut unnamed = start(&[]);
     assert_eq!(unnamed.ended().await.code(), Some(64));
-    crate::host::eventually("it says why", || unnamed.log().contains("--server: one, two")).await;
+    unnamed.says("--server: one, two").await;
     let mut wrong = start(&["--server", "three"]);
     assert_eq!(wrong.ended().await.code(), Some(64));
     let mut two = start(&["--server", "two"]);

@@ -13,5 +13,8 @@ mod luggage;
 mod opening;
 mod outcomes;
 mod shelf;
+#[path = "../support/signs.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod signs;
 mod support;
 mod sweeping;

@@ -39,21 +39,6 @@ async fn closed_store() -> TestStore {
     test
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_outlives_its_process_for_a_moment_is_waited_for() {
-    let test = closed_store().await;
-    let path = test.directory.path().join("store");
-    let lock = OpenOptions::new().read(true).write(true).open(path.join("lock")).unwrap();
-    lock.lock().unwrap();
-    // As a child does that was being started when its process was killed.
-    let heir = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        drop(lock);
-    });
-    assert!(open(&path).is_ok());
-    heir.join().unwrap();
-}
-
 #[tokio::test]
 async fn a_store_that_is_open_already_is_refused_with_the_holders_pid() {
     let test = TestStore::new();

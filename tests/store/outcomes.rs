@@ -8,6 +8,7 @@ use std::time::Duration;
 use raincheck::store::{Ending, ReadError};
 use raincheck::task::Expiry;
 
+use crate::signs;
 use crate::support::{TestStore, expiry, json};
 
 /// The files below `results` of a store.
@@ -102,7 +103,7 @@ async fn a_refused_ending_leaves_no_file() {
     assert_eq!(files(&test), Vec::<PathBuf>::new());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn files_that_no_record_names_are_swept_at_the_start() {
     let test = TestStore::new();
     let id = test.run(Expiry::Never).await;
@@ -115,15 +116,7 @@ async fn files_that_no_record_names_are_swept_at_the_start() {
         fs::write(path, "left over").unwrap();
     }
     let test = test.reopened().await;
-    for _ in 0..2000 {
-        if !orphans.iter().any(|path| path.exists()) {
-            break;
-        }
-        // The sweep runs on threads of its own; the paused clock goes on by itself when all wait for it.
-        tokio::task::spawn_blocking(std::thread::yield_now).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    assert!(!orphans.iter().any(|path| path.exists()));
+    signs::files("the sweep", folder, Duration::from_secs(20), || !orphans.iter().any(|path| path.exists())).await;
     assert!(foreign.exists(), "what is not ours is left alone");
     assert!(test.store.outcome(&settled).await.is_ok());
 }

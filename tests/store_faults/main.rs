@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod faulty_sync;
+#[path = "../support/signs.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod signs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +19,7 @@ use raincheck::task::{Expiry, State, Task, TaskId};
 use tempfile::TempDir;
 
 use faulty_sync::Fault;
+use signs::Said;
 
 fn open(directory: &TempDir) -> Opened {
     open_for(directory, 1000)
@@ -48,22 +52,15 @@ async fn status(store: &Store, id: &TaskId) -> Option<&'static str> {
     store.get(&owner, id).await.unwrap().map(|task| task.state.status())
 }
 
-/// Polls until `done`; the store gives no sign when it has opened itself again.
-async fn eventually(mut done: impl AsyncFnMut() -> bool) {
-    let polling = async {
-        while !done().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), polling).await.unwrap();
-}
-
 /// All faults are of one process, so one test after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_store_on_a_bad_disk_shows_nothing_that_is_not_durable() {
+    let log = Said::new();
+    let kept = log.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || kept.clone()).init();
     nothing_is_visible_before_it_is_durable().await;
     behind_a_slow_flush_writes_are_bounded_and_reads_go_on().await;
-    a_failed_commit_leaves_nothing_and_the_store_mends_itself().await;
+    a_failed_commit_leaves_nothing_and_the_store_mends_itself(&log).await;
     a_flush_that_reaches_nothing_is_noticed_at_the_start();
 }
 
@@ -141,7 +138,7 @@ async fn behind_a_slow_flush_writes_are_bounded_and_reads_go_on() {
     store.close().await;
 }
 
-async fn a_failed_commit_leaves_nothing_and_the_store_mends_itself() {
+async fn a_failed_commit_leaves_nothing_and_the_store_mends_itself(log: &Said) {
     let directory = tempfile::tempdir().unwrap();
     let Opened { store, .. } = open(&directory);
     let kept = store.create(running(&store)).await.unwrap().id;
@@ -164,7 +161,8 @@ async fn a_failed_commit_leaves_nothing_and_the_store_mends_itself() {
     assert!(matches!(settled, Err(ChangeError::Commit(CommitError::Failed(_)))));
     fault.release();
 
-    eventually(async || matches!(store.health(), Health::Ready)).await;
+    log.until(Duration::from_secs(30), |log| log.contains(": the store is open again")).await;
+    assert!(matches!(store.health(), Health::Ready));
     assert_eq!(status(&store, &refused.id).await, None, "what was refused must not be there");
     assert_eq!(status(&store, &kept).await, Some("working"));
     assert_eq!(store.outcome(&ended_task).await.unwrap().as_str(), "1");

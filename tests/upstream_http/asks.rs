@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use raincheck::config::{Limits, Offer};
-use raincheck::protocol::{
-    Abilities, Answer, Ask, Caller, ClientSession, Event, Json, Outcome, Principal, Reason, Reply,
-};
+use raincheck::protocol::{Abilities, Answer, Caller, ClientSession, Event, Json, Outcome, Principal, Reason, Reply};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::client::{Client, call_of, caller, client_with, config};
 use crate::http_server::{PATIENCE, Seen, Server, Wire, notification};
+use crate::replies::{asked, next, outcome, result};
 
 /// A server whose tool `ask` asks on its own stream and `elsewhere` on the listen stream; both answer with what they
 /// were told. `say` sends a notification on the listen stream.
@@ -103,28 +102,6 @@ impl Client {
     async fn tool_as(&self, caller: &Caller, name: &str, arguments: &Value) -> Reply {
         let params = json!({ "name": name, "arguments": arguments }).to_string();
         self.send(call_of("tools/call", &params, caller.clone())).await
-    }
-}
-
-async fn next(reply: &mut Reply) -> Event {
-    tokio::time::timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap()
-}
-
-async fn asked(reply: &mut Reply) -> Ask {
-    match next(reply).await {
-        Event::Ask(ask) => ask,
-        other => panic!("{other:?}"),
-    }
-}
-
-async fn outcome(reply: Reply) -> Outcome {
-    tokio::time::timeout(PATIENCE, reply.outcome()).await.expect("the call hangs")
-}
-
-async fn result(reply: Reply) -> Value {
-    match outcome(reply).await {
-        Outcome::Result(result) => result.read().unwrap(),
-        other => panic!("{other:?}"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
+use raincheck::config::{Limits, ServerConfig, Transport};
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{
     Call, Caller, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal, Reply, RpcError,
@@ -31,26 +31,13 @@ pub(crate) struct Seen {
 }
 
 pub(crate) fn config(server: &Server) -> ServerConfig {
-    ServerConfig {
-        name: "scripted".to_owned(),
-        transport: Transport::Http {
-            url: server.url().parse().unwrap(),
-            headers: HeaderMap::new(),
-            forward: vec![HeaderName::from_static("authorization")],
-        },
-        share: false,
-        sessions: SessionCount::Auto,
-        serial: false,
-        offer: Vec::new(),
-        cancel: ForwardCancel::Forward,
-        cancel_grace: Duration::from_secs(30),
-        connect_timeout: Duration::from_secs(5),
-        max_sessions: 8,
-        session_idle: Duration::from_mins(10),
-        era: UpstreamEra::Legacy,
-        stderr: StderrFor::Local,
-        companion_tools: raincheck::config::CompanionNames::default(),
-    }
+    let transport = Transport::Http {
+        url: server.url().parse().unwrap(),
+        headers: HeaderMap::new(),
+        forward: vec![HeaderName::from_static("authorization")],
+    };
+    let connect_timeout = Duration::from_secs(5);
+    ServerConfig { connect_timeout, max_sessions: 8, ..ServerConfig::new("scripted", transport) }
 }
 
 /// A client of `server`, with the usual settings.

@@ -10,6 +10,8 @@ mod http_server;
 mod modern;
 mod old_tasks;
 mod param_headers;
+#[path = "../support/replies.rs"]
+mod replies;
 mod resuming;
 mod sessions;
 mod sse;

@@ -1,5 +1,6 @@
 //! What goes wrong, and what callers are told.
 
+use raincheck::config::{ForwardCancel, StderrFor};
 use raincheck::protocol::{Reason, Retry};
 
 use super::*;
@@ -204,7 +205,7 @@ async fn a_closed_upstream_refuses_calls() {
 }
 
 #[tokio::test]
-async fn only_the_local_user_is_shown_the_last_that_a_server_said_before_its_start_failed() {
+async fn only_the_local_user_is_shown_what_a_server_said_before_its_start_failed() {
     let said = async |stderr, principal| {
         let bench = Bench::with("exit=3", Limits::default(), |config| config.stderr = stderr);
         let caller = Caller { principal, ..caller("ann", ClientSession::Stateless, &json!({})) };
@@ -213,7 +214,7 @@ async fn only_the_local_user_is_shown_the_last_that_a_server_said_before_its_sta
         failure.message
     };
     let shown = said(StderrFor::Local, Principal::Local).await;
-    let (_, last) = shown.split_once("the last it said on stderr: ").unwrap_or_else(|| panic!("{shown}"));
+    let (_, last) = shown.split_once("; it said on stderr: ").unwrap_or_else(|| panic!("{shown}"));
     assert!(last.starts_with("[31mno database xxx") && last.chars().count() == 200, "{shown}");
     for (stderr, principal) in [
         (StderrFor::Log, Principal::Local),

@@ -6,7 +6,12 @@ mod clients;
 mod faults;
 mod life;
 mod listening;
+#[path = "../support/replies.rs"]
+mod replies;
 mod scripted;
+#[path = "../support/signs.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod signs;
 mod traffic;
 
 use std::path::PathBuf;
@@ -14,16 +19,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use raincheck::config::{ForwardCancel, Limits, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
+use raincheck::config::{Limits, ServerConfig, Transport};
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{
-    Abilities, Ask, Call, Caller, ClientSession, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal,
+    Abilities, Call, Caller, ClientSession, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal,
     Reply, TaskSupport,
 };
 use raincheck::upstream::{GuardProgram, Upstream};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::Service;
+
+use replies::{asked, next, outcome, result};
 
 /// No step of a test takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,27 +47,14 @@ fn guard() -> GuardProgram {
 
 fn config(script: &str, dir: &TempDir) -> ServerConfig {
     let env = [("SCRIPT", script.to_owned()), ("LEDGER", dir.path().join("ledger").to_str().unwrap().to_owned())];
-    ServerConfig {
-        name: "scripted".to_owned(),
-        transport: Transport::Stdio {
-            command: scripted::command(),
-            env: env.map(|(name, value)| (name.to_owned(), value)).into(),
-            cwd: None,
-            hide: Vec::new(),
-        },
-        share: false,
-        sessions: SessionCount::Auto,
-        serial: false,
-        offer: Vec::new(),
-        cancel: ForwardCancel::Forward,
-        cancel_grace: Duration::from_secs(30),
-        connect_timeout: Duration::from_secs(20),
-        max_sessions: 8,
-        session_idle: Duration::from_mins(5),
-        era: UpstreamEra::Legacy,
-        stderr: StderrFor::Local,
-        companion_tools: raincheck::config::CompanionNames::default(),
-    }
+    let transport = Transport::Stdio {
+        command: scripted::command(),
+        env: env.map(|(name, value)| (name.to_owned(), value)).into(),
+        cwd: None,
+        hide: Vec::new(),
+    };
+    let connect_timeout = Duration::from_secs(20);
+    ServerConfig { connect_timeout, max_sessions: 8, ..ServerConfig::new("scripted", transport) }
 }
 
 impl Bench {
@@ -109,12 +103,7 @@ impl Bench {
 
     /// Resolves when the ledger has `word` `count` times.
     async fn noted(&self, word: &str, count: usize) {
-        let looked = async {
-            while self.ledger(word) < count {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, looked).await.unwrap_or_else(|_| panic!("never noted: {word}"));
+        signs::files(word, self.dir.path(), PATIENCE, || self.ledger(word) >= count).await;
     }
 }
 
@@ -127,29 +116,6 @@ fn caller(who: &str, session: ClientSession, abilities: &Value) -> Caller {
         progress_token: None,
         key: None,
         credentials: Credentials::default(),
-    }
-}
-
-/// The next event.
-async fn next(reply: &mut Reply) -> Event {
-    tokio::time::timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap()
-}
-
-async fn asked(reply: &mut Reply) -> Ask {
-    match next(reply).await {
-        Event::Ask(ask) => ask,
-        other => panic!("{other:?}"),
-    }
-}
-
-async fn outcome(reply: Reply) -> Outcome {
-    tokio::time::timeout(PATIENCE, reply.outcome()).await.expect("the call hangs")
-}
-
-async fn result(reply: Reply) -> Value {
-    match outcome(reply).await {
-        Outcome::Result(result) => result.read().unwrap(),
-        other => panic!("{other:?}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What goes to and fro.
 
 use futures_util::future::join_all;
+use raincheck::config::UpstreamEra;
 use raincheck::protocol::Reason;
 
 use super::*;

@@ -58,7 +58,7 @@ pub(crate) struct Answered {
 impl Endpoint {
     /// The endpoint at `url`. Errors are for the user: a wrong URL, or no certificates on this machine.
     pub(crate) fn new(url: &str, headers: HeaderMap) -> Result<Self, String> {
-        let url = Url::parse(url).map_err(|error| format!("\"{url}\" is no URL: {error}"))?;
+        let url = read_url(url)?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("the URL must hold no credentials; use --header 'Authorization: ...'".to_owned());
         }
@@ -312,6 +312,16 @@ pub(crate) fn explain(error: ClientError) -> ClientError {
         }
         _ => error,
     }
+}
+
+/// A URL as somebody types it. Errors are for the user.
+pub(crate) fn read_url(text: &str) -> Result<Url, String> {
+    if !text.contains("://") {
+        return Err(format!(
+            "\"{text}\" is no URL: http:// or https:// is missing in front, as in http://127.0.0.1:8080/mcp"
+        ));
+    }
+    Url::parse(text).map_err(|error| format!("\"{text}\" is no URL: {error}"))
 }
 
 /// What servers of older revisions say to a request that comes before `initialize`.

@@ -5,6 +5,7 @@ use std::fmt;
 use http::StatusCode;
 
 use crate::protocol::RpcError;
+use crate::protocol::error::code;
 
 /// Why a request got no result.
 #[derive(Debug)]
@@ -26,6 +27,14 @@ pub(crate) enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the server wants a client whose user can be asked.
+    pub(crate) fn needs_person(&self) -> bool {
+        let Self::Rpc(error) = self else { return false };
+        let data = error.raw().member("data");
+        let wanted = data.and_then(|data| data.member("requiredCapabilities"));
+        error.code() == code::MISSING_CAPABILITY && wanted.is_some_and(|wanted| wanted.member("elicitation").is_some())
+    }
+
     /// Whether a request that changes nothing may succeed if it is sent again a little later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {

@@ -2,7 +2,7 @@
 //!
 //! One JSON object a line: when, at which URL, of which tool, and the handle. Never credentials.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -126,16 +126,24 @@ impl Handles {
         directory.sync_all()
     }
 
-    /// The newest `most` handles, oldest first. Lines that cannot be read are left out.
+    /// The newest `most` handles, oldest first, each once: a call that is repeated with its key gives the same one again.
+    /// Lines that cannot be read are left out.
     pub(crate) fn newest(&self, most: usize) -> Result<Vec<Handle>, HandlesError> {
-        let mut newest = VecDeque::new();
+        let (mut newest, mut places) = (BTreeMap::new(), HashMap::new());
+        let mut place = 0_u64;
         self.each(|handle| {
-            if newest.len() == most {
-                newest.pop_front();
+            place += 1;
+            if let Some(before) = places.insert((handle.task.clone(), handle.url.clone()), place) {
+                newest.remove(&before);
             }
-            newest.push_back(handle);
+            newest.insert(place, handle);
+            if newest.len() > most
+                && let Some((_, oldest)) = newest.pop_first()
+            {
+                places.remove(&(oldest.task, oldest.url));
+            }
         })?;
-        Ok(newest.into())
+        Ok(newest.into_values().collect())
     }
 
     /// The handle that begins with `prefix`, or the newest for `last`.
@@ -270,6 +278,19 @@ mod tests {
         assert_eq!(newest, ["two", "three"]);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_handle_that_came_again_is_listed_once_as_the_newest() {
+        let directory = tempfile::tempdir().unwrap();
+        let handles = Handles::at(directory.path().join("handles.jsonl"));
+        for task in ["one", "two", "one", "three", "one"] {
+            handles.keep(&handle(task)).unwrap();
+        }
+        handles.keep(&Handle { url: "http://other/mcp".into(), ..handle("one") }).unwrap();
+        let newest = |most| -> Vec<_> { handles.newest(most).unwrap().into_iter().map(|it| it.task).collect() };
+        assert_eq!(newest(9), ["two", "three", "one", "one"]);
+        assert_eq!(newest(2), ["one", "one"]);
     }
 
     #[test]

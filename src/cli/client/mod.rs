@@ -14,7 +14,7 @@ mod view;
 mod wire;
 
 pub(super) use answer::{check_answer, how_to_answer};
-pub(super) use endpoint::{Answered, Ask, Endpoint, add_header, explain};
+pub(super) use endpoint::{Answered, Ask, Endpoint, add_header, explain, read_url};
 pub(super) use error::ClientError;
 pub(super) use follow::{End, Follow};
 pub(super) use handles::{Handle, Handles};

@@ -73,6 +73,17 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
             ("defaults.price", "six decimals"),
         ],
     ),
+    (
+        "[listen]\nhttp = \"0.0.0.0:80\"\n[[owner.token]]\nname = \"a\"\ntoken = \"a b\"",
+        &[("owner.token[0].token", "without spaces")],
+    ),
+    (
+        "[listen]\nhttp = \"0.0.0.0:80\"\n[[owner.token]]\nname = \"a\"\ntoken_env = \"NO\"",
+        &[("owner.token[0].token_env", "is not set")],
+    ),
+    ("[defaults]\nafter = \"soon\"", &[("defaults.after", "such as \"10s\", \"30m\" or \"1h 30m\", found \"soon\"")]),
+    ("[[server]]\nname = \"b\"\nurl = \"127.0.0.1:3000/mcp\"", &[("server[0].url", "http:// or https:// is missing")]),
+    ("[[server]]\nname = \"b\"\nurl = \"localhost:3000/mcp\"", &[("server[0].url", "http:// or https:// is missing")]),
     ("[defaults]\nafter = \"1h\"", &[("defaults.after", "must be shorter than timeout")]),
     ("[defaults]\ntimeout = \"5s\"", &[("defaults.timeout", "must be shorter than timeout")]),
     ("[owner]\nfrom = \"header\"", &[("owner.from", "\"header:NAME\"")]),

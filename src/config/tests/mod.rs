@@ -391,3 +391,70 @@ fn what_a_server_says_on_stderr_is_for_the_log_alone_where_the_public_may_come_i
     }
     assert_eq!(stderr("[listen]\nstdio = true\npublic_url = \"https://h.example\"", ""), StderrFor::Local);
 }
+
+#[test]
+fn a_variable_that_is_nearly_a_setting_is_a_fault_and_any_other_is_noted() {
+    for (name, guess) in [
+        ("RAINCHECK_DEFAULT_AFTER", "; did you mean RAINCHECK_DEFAULTS_AFTER?"),
+        ("RAINCHEK_DEFAULTS_AFTER", ""),
+        ("RAINCHECK_LISTEN", "; did you mean RAINCHECK_LISTEN_"),
+    ] {
+        let found = parse(SERVER, &Environment::of([(name, "1s")]));
+        match found {
+            Err(ConfigFaults(found)) => {
+                assert!(found.len() == 1 && found[0].path == name && found[0].message.contains(guess), "{found:?}");
+            }
+            Ok(config) => assert!(guess.is_empty() && config.notes.is_empty(), "{name}: {:?}", config.notes),
+        }
+    }
+    let environment = Environment::of([
+        ("RAINCHECK_AFTER", "1s"),
+        ("RAINCHECK_HANDLES", "x"),
+        ("RAINCHECK_PORT_80_TCP", "x"),
+        ("RAINCHECK_TOKEN_OF_MINE", "x"),
+    ]);
+    let notes: Vec<_> = parse(SERVER, &environment).unwrap().notes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        [
+            "RAINCHECK_AFTER: no setting has this variable; did you mean RAINCHECK_DEFAULTS_AFTER?",
+            "RAINCHECK_TOKEN_OF_MINE: no setting has this variable",
+        ]
+    );
+}
+
+#[test]
+fn what_means_nothing_is_noted_with_its_line() {
+    let notes = |text: &str| -> Vec<String> { read(text).notes.iter().map(ToString::to_string).collect() };
+    let tool = "[[tool]]\nmatch = \"x\"\n";
+    let token = "[[owner.token]]\nname = \"ann\"\ntoken = \"t\"\n[[owner.limit]]\nname = ";
+    for (text, says) in [
+        (
+            format!("{tool}mode = \"sync\"\nafter = \"1s\"\n"),
+            "tool[0].after (line 4): means nothing beside mode = \"sync\"",
+        ),
+        (format!("{tool}mode = \"task\"\nafter = \"1s\"\n"), "beside mode = \"task\""),
+        (
+            format!("{tool}timeout = \"1m\"\nidle_timeout = \"1m\"\n"),
+            "tool[0].idle_timeout (line 4): idle_timeout is not shorter",
+        ),
+        (
+            format!("[defaults]\nidle_timeout = \"20m\"\n{tool}timeout = \"11m\"\n"),
+            "tool[0].timeout (line 5): idle_timeout",
+        ),
+        (
+            format!("{token}\"anm\"\n"),
+            "owner.limit[0].name (line 5): no [[owner.token]] has the name \"anm\", so this holds for nobody; did you mean \"ann\"?",
+        ),
+    ] {
+        let found = notes(&format!("{text}{SERVER}"));
+        assert!(found.len() == 1 && found[0].contains(says), "{says} in {found:?}");
+    }
+    for fine in [
+        format!("{tool}mode = \"sync\"\n"),
+        format!("[defaults]\nafter = \"1s\"\n{tool}mode = \"task\"\n"),
+        format!("{token}\"ann\"\n"),
+    ] {
+        assert_eq!(notes(&format!("{fine}{SERVER}")), [""; 0], "{fine}");
+    }
+}

@@ -4,6 +4,7 @@ use http::StatusCode;
 
 use super::answer::{Refusal, Unusable};
 use super::client::{SendError, Taken};
+use crate::config::the_server;
 use crate::protocol::{Failure, Outcome, Reason, Retry};
 use crate::upstream::outcome;
 
@@ -18,15 +19,16 @@ pub(super) fn not_sent(server: &str, error: &SendError) -> Failure {
 /// The server answered with a status that is no success. An error in the body is the answer, word for
 /// word, except where the status says more than it can.
 pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
+    let server = the_server(server);
     let said = refusal.error.as_ref().map(|(_, error)| format!(": {error}")).unwrap_or_default();
     let status = refusal.status;
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        let text = format!("the server \"{server}\" refused the credentials of the call: {refusal}{said}");
+        let text = format!("{server} refused the credentials of the call: {refusal}{said}");
         let challenge = refusal.challenge().map(Box::new);
         return Outcome::Failed(Failure { challenge, ..Failure::new(Reason::Unauthorized, text, Retry::No) });
     }
     if status == StatusCode::TOO_MANY_REQUESTS {
-        let text = format!("the server \"{server}\" takes no more calls for now: {refusal}{said}");
+        let text = format!("{server} takes no more calls for now: {refusal}{said}");
         let retry = refusal.retry_after.map_or(Retry::Yes, Retry::After);
         return Outcome::Failed(Failure::new(Reason::NotStarted, text, retry));
     }
@@ -36,7 +38,7 @@ pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
     // A gateway's 5xx says nothing of what the server behind it did.
     let (retry, hint) =
         if status.is_server_error() { (Retry::Unknown, "; the tool may or may not have run") } else { (Retry::No, "") };
-    let text = format!("the server \"{server}\" answered with status {refusal}{hint}");
+    let text = format!("{server} answered with status {refusal}{hint}");
     Outcome::Failed(Failure::new(Reason::BadAnswer, text, retry))
 }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::client::HttpClient;
 use super::*;
-use crate::config::{ForwardCancel, Limits, ServerConfig, StderrFor, UpstreamEra};
+use crate::config::{Limits, ServerConfig};
 use crate::protocol::{Credentials, Event, Failure, Json, Method, Params, Principal, Reason};
 use crate::upstream::Shared;
 use crate::upstream::handshake::LastSeen;
@@ -62,20 +62,11 @@ async fn upstream() -> (HttpUpstream, Jobs, Arc<AtomicUsize>) {
     });
     let transport = Transport::Http { url, headers: HeaderMap::new(), forward: Vec::new() };
     let config = ServerConfig {
-        name: "h2".to_owned(),
-        transport: transport.clone(),
-        share: false,
-        sessions: crate::config::SessionCount::Auto,
-        serial: false,
-        offer: Vec::new(),
-        cancel: ForwardCancel::Forward,
         cancel_grace: PATIENCE,
         connect_timeout: PATIENCE,
         max_sessions: 1,
         session_idle: PATIENCE,
-        era: UpstreamEra::Legacy,
-        stderr: StderrFor::Local,
-        companion_tools: crate::config::CompanionNames::default(),
+        ..ServerConfig::new("h2", transport.clone())
     };
     let limits = Arc::new(Limits::default());
     let (config, last_seen, shared) = (Arc::new(config), LastSeen::default(), Shared::default());

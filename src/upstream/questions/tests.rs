@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::*;
-use crate::config::{ForwardCancel, Limits, Offer, ServerConfig, SessionCount, StderrFor, Transport, UpstreamEra};
+use crate::config::{Limits, Offer, ServerConfig, Transport};
 use crate::jobs::Jobs;
 use crate::protocol::message::RequestId;
 use crate::protocol::{
@@ -50,22 +50,8 @@ impl Bench {
     }
 
     fn of(hearer: Hearer, change: impl FnOnce(&mut ServerConfig)) -> Self {
-        let mut config = ServerConfig {
-            name: "mock".to_owned(),
-            transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
-            share: false,
-            sessions: SessionCount::Auto,
-            serial: false,
-            offer: Vec::new(),
-            cancel: ForwardCancel::Forward,
-            cancel_grace: Duration::from_secs(30),
-            connect_timeout: Duration::from_secs(30),
-            max_sessions: 8,
-            session_idle: Duration::from_mins(1),
-            era: UpstreamEra::Legacy,
-            stderr: StderrFor::Local,
-            companion_tools: crate::config::CompanionNames::default(),
-        };
+        let transport = Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() };
+        let mut config = ServerConfig::new("mock", transport);
         change(&mut config);
         let (last_seen, shared, limits) = (LastSeen::default(), Shared::default(), Arc::new(Limits::default()));
         let setup = Setup { config: Arc::new(config), limits, jobs: Jobs::new(), last_seen, shared };

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::config::{ForwardCancel, StderrFor, Transport, UpstreamEra};
+use crate::config::Transport;
 use crate::protocol::{Credentials, Principal, Reason, TaskSupport};
 
 /// Opens sessions when the gate lets it.
@@ -46,22 +46,9 @@ impl Session for MockSession {
 }
 
 fn server(max_sessions: usize, share: bool) -> Arc<ServerConfig> {
-    Arc::new(ServerConfig {
-        name: "mock".to_owned(),
-        transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
-        share,
-        sessions: SessionCount::Auto,
-        serial: false,
-        offer: Vec::new(),
-        cancel: ForwardCancel::Forward,
-        cancel_grace: Duration::from_secs(30),
-        connect_timeout: Duration::from_secs(30),
-        max_sessions,
-        session_idle: Duration::from_mins(1),
-        era: UpstreamEra::Legacy,
-        stderr: StderrFor::Local,
-        companion_tools: crate::config::CompanionNames::default(),
-    })
+    let transport = Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() };
+    let session_idle = Duration::from_mins(1);
+    Arc::new(ServerConfig { share, max_sessions, session_idle, ..ServerConfig::new("mock", transport) })
 }
 
 fn caller(name: &str) -> Caller {

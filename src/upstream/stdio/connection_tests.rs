@@ -4,7 +4,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines a
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::config::{Limits, ServerConfig, StderrFor, Transport, UpstreamEra};
+use crate::config::{Limits, ServerConfig, Transport};
 use crate::jobs::Jobs;
 use crate::protocol::{Caller, Credentials, Event, Method, Params, Principal};
 use crate::upstream::Shared;
@@ -30,22 +30,8 @@ impl Server {
 }
 
 fn setup(cancel: ForwardCancel, message: usize) -> Setup {
-    let config = ServerConfig {
-        name: "mock".to_owned(),
-        transport: Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() },
-        share: false,
-        sessions: crate::config::SessionCount::Auto,
-        serial: false,
-        offer: Vec::new(),
-        cancel,
-        cancel_grace: Duration::from_secs(30),
-        connect_timeout: Duration::from_secs(30),
-        max_sessions: 1,
-        session_idle: Duration::from_mins(1),
-        era: UpstreamEra::Legacy,
-        stderr: StderrFor::Local,
-        companion_tools: crate::config::CompanionNames::default(),
-    };
+    let transport = Transport::Stdio { command: vec!["x".to_owned()], env: [].into(), cwd: None, hide: Vec::new() };
+    let config = ServerConfig { cancel, max_sessions: 1, ..ServerConfig::new("mock", transport) };
     let limits = Limits { message, ..Limits::default() };
     let (config, limits) = (config.into(), limits.into());
     Setup { config, limits, jobs: Jobs::new(), last_seen: LastSeen::default(), shared: Shared::default() }

@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::guard;
 use super::process::Process;
 use super::spawn::{GuardProgram, Plan};
+use super::stderr::telling;
 use crate::config::{ServerConfig, StderrFor, Transport, UpstreamEra};
 use crate::protocol::{Failure, Outcome, Principal};
 use crate::shared_map::SharedMap;
@@ -86,10 +87,11 @@ impl Launcher {
         self.starts().failed(why);
         let may_see = *principal == Principal::Local && self.setup.config.stderr == StderrFor::Local;
         // Our own guard has the last word, and nothing to add.
-        match stderr.iter().rev().find(|line| !line.starts_with(guard::VOICE)) {
-            Some(last) if may_see => {
-                let last: String = last.chars().take(SHOWN).collect();
-                outcome::not_started(self.name(), &format!("{why}; the last it said on stderr: {last}"))
+        let said: Vec<_> = stderr.into_iter().filter(|line| !line.starts_with(guard::VOICE)).collect();
+        match telling(&said) {
+            Some(said) if may_see => {
+                let said: String = said.chars().take(SHOWN).collect();
+                outcome::not_started(self.name(), &format!("{why}; it said on stderr: {said}"))
             }
             Some(_) => outcome::not_started(self.name(), &format!("{why}; the log has what it said")),
             None => outcome::not_started(self.name(), why),
@@ -100,8 +102,13 @@ impl Launcher {
     fn watch(&self, process: &Process, principal: Principal) {
         let (process, crashes) = (process.clone(), std::sync::Arc::clone(&self.crashes));
         let (started, answers) = (Instant::now(), process.connection().answers());
+        let server = self.name().to_owned();
         self.setup.jobs.spawn("crash watch", async move {
             process.connection().over().await;
+            if !process.was_told() {
+                let stderr = process.tail().await;
+                tracing::warn!(server, ?stderr, "the server has ended by itself");
+            }
             let worked = process.connection().answers() > answers || started.elapsed() >= HEALTHY;
             if worked || process.was_told() {
                 crashes.remove(&principal);

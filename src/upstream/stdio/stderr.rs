@@ -23,7 +23,7 @@ const SHOWN: usize = 400;
 /// Bytes of a line that are read at once.
 const READ: usize = 8 << 10;
 /// Lines that are remembered.
-const REMEMBERED: usize = 8;
+const REMEMBERED: usize = 32;
 /// How long the end of the error output is waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Lines that are logged in a second.
@@ -68,6 +68,28 @@ fn shown(line: &[u8]) -> String {
     text.trim_end().chars().filter(|character| !character.is_control()).take(SHOWN).collect()
 }
 
+/// Of the last lines the one that says most: why npm gave up, or which error a program died of; else the last.
+pub(super) fn telling(lines: &[String]) -> Option<&str> {
+    let mut lines = lines.iter().map(String::as_str);
+    let last = lines.clone().next_back()?;
+    let npm =
+        |line: &str| line.strip_prefix("npm error ").or_else(|| line.strip_prefix("npm ERR! ")).map(str::to_owned);
+    if npm(last).is_some() {
+        // It begins with where and with which code, and ends with where its log is.
+        let says = |line: &&str| {
+            npm(line).is_some_and(|said| {
+                !matches!(said.split(' ').next(), Some("code" | "syscall" | "path" | "errno" | "dest"))
+            })
+        };
+        return lines.find(says).or(Some(last));
+    }
+    if last.starts_with("Node.js v") {
+        let is_error = |line: &&str| line.split([':', ' ']).next().is_some_and(|word| word.ends_with("Error"));
+        return lines.find(is_error).or(Some(last));
+    }
+    Some(last)
+}
+
 impl Tail {
     fn push(&self, line: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,6 +114,31 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_line_that_says_why_is_found() {
+        let npm = "npm error code E404\nnpm error 404 Not Found - GET https://registry.npmjs.org/no-such\nnpm error 404\n\
+                   npm error 404  The requested resource 'no-such@*' could not be found\n\
+                   npm error A complete log of this run can be found in: /root/.npm/_logs/x.log";
+        let open = "npm warn old\nnpm error code ENOENT\nnpm error syscall open\nnpm error path /x/package.json\n\
+                    npm error errno -2\nnpm error enoent Could not read package.json\nnpm error A complete log";
+        let node = "node:internal/modules/cjs/loader:1228\n  throw err;\n  ^\nError: Cannot find module '/x.js'\n    \
+                    at Function._load (node:internal)\n  code: 'MODULE_NOT_FOUND',\n}\nNode.js v22.1.0";
+        let python =
+            "Traceback (most recent call last):\n  File \"x.py\", line 1\nModuleNotFoundError: No module named 'y'";
+        for (said, why) in [
+            (npm, "npm error 404 Not Found - GET https://registry.npmjs.org/no-such"),
+            (open, "npm error enoent Could not read package.json"),
+            (node, "Error: Cannot find module '/x.js'"),
+            (python, "ModuleNotFoundError: No module named 'y'"),
+            ("npm error code E1", "npm error code E1"),
+            ("Node.js v22.1.0", "Node.js v22.1.0"),
+        ] {
+            let lines: Vec<String> = said.lines().map(str::to_owned).collect();
+            assert_eq!(telling(&lines), Some(why));
+        }
+        assert_eq!(telling(&[]), None);
+    }
 
     #[tokio::test]
     async fn everything_is_drained_and_the_end_is_remembered_without_control_characters() {

@@ -102,7 +102,7 @@ async fn run_and_kill(mut proxy: Proxy, upstream: &Upstream, book: &Arc<Book>, n
         // While something is written.
         1 => {
             let moment = Moment::any();
-            proxy.says(|line| moment.is_in(line)).await;
+            proxy.says_anew(|line| moment.is_in(line)).await;
             tokio::time::sleep(Duration::from_micros(rand::random_range(0..300))).await;
         }
         // While it ends what runs.

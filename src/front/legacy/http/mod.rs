@@ -29,6 +29,7 @@ use crate::front::refusal::Refusal;
 use crate::front::sse;
 use crate::jobs::Jobs;
 use crate::protocol::error::code;
+use crate::protocol::headers::single;
 use crate::protocol::{
     Challenge, Credentials, Failure, Message, Method, Params, Principal, Reason, RequestId, Retry, Rope, headers,
 };
@@ -180,7 +181,7 @@ impl Legacy {
             Refusal::rpc(StatusCode::SERVICE_UNAVAILABLE, RpcError::from(&failure))
         })?;
         let is_primed = session.session.revision().is_primed();
-        let (reader, beginning) = if let Some(last) = single(sender.headers, &headers::LAST_EVENT_ID)? {
+        let (reader, beginning) = if let Some(last) = text(sender.headers, &headers::LAST_EVENT_ID)? {
             (come_back(&session, last)?, Beginning::Comment)
         } else {
             let id = EventId { stream: 0, place: session.own.last_read() };
@@ -253,7 +254,7 @@ impl Legacy {
 
     /// The session that the headers name: 400 if they name none or a revision that is not spoken, 404 if it is not there.
     fn session(&self, sender: &Sender<'_>) -> Result<Arc<HttpSession>, Refusal> {
-        let Some(id) = single(sender.headers, &headers::SESSION_ID)? else {
+        let Some(id) = text(sender.headers, &headers::SESSION_ID)? else {
             return Err(bad("the header Mcp-Session-Id is missing; `initialize` begins a session"));
         };
         let Some(session) = self.sessions.find(id, sender.server, &sender.principal) else {
@@ -261,7 +262,7 @@ impl Legacy {
             return Err(Refusal::http(StatusCode::NOT_FOUND, message));
         };
         // Absent, the version is the one that was negotiated (2025-11-25, protocol version header).
-        if let Some(version) = single(sender.headers, &headers::PROTOCOL_VERSION)?
+        if let Some(version) = text(sender.headers, &headers::PROTOCOL_VERSION)?
             && Revision::of(version).is_none()
         {
             let version: String = version.chars().take(64).collect();
@@ -372,16 +373,11 @@ fn bad(message: &str) -> Refusal {
 }
 
 /// The value of a header that may be there once.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (_, Some(_)) => Err(bad(&format!("the header {name} appears more than once"))),
-        (None, _) => Ok(None),
-        (Some(value), None) => match value.to_str() {
-            Ok(value) => Ok(Some(value.trim())),
-            Err(_) => Err(bad(&format!("the header {name} is not plain text"))),
-        },
-    }
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+    let value = single(headers, name).map_err(|_| bad(&format!("the header {name} appears more than once")))?;
+    let text = value.map(http::HeaderValue::to_str).transpose();
+    let text = text.map_err(|_| bad(&format!("the header {name} is not plain text")))?;
+    Ok(text.map(str::trim))
 }
 
 /// One message, in the type that the client takes.

@@ -1,0 +1,33 @@
+//! What comes out of a call that goes to an upstream.
+
+use std::time::Duration;
+
+use raincheck::protocol::{Ask, Event, Outcome, Reply};
+use serde_json::Value;
+use tokio::time::timeout;
+
+/// No step of a call takes this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The next event.
+pub(crate) async fn next(reply: &mut Reply) -> Event {
+    timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap()
+}
+
+pub(crate) async fn asked(reply: &mut Reply) -> Ask {
+    match next(reply).await {
+        Event::Ask(ask) => ask,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn outcome(reply: Reply) -> Outcome {
+    timeout(PATIENCE, reply.outcome()).await.expect("the call hangs")
+}
+
+pub(crate) async fn result(reply: Reply) -> Value {
+    match outcome(reply).await {
+        Outcome::Result(result) => result.read().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
