@@ -7,12 +7,11 @@ use http::HeaderName;
 
 use crate::protocol::error::code;
 use crate::protocol::headers::single;
+use crate::protocol::meta_key::IDEMPOTENCY_KEY;
 use crate::protocol::{CallKey, Credentials, Method, Params, RpcError};
 
 /// The header.
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-/// The member of `_meta`.
-const MEMBER: &str = "dev.raincheck/idempotency-key";
 
 /// The key of a call. On anything but `tools/call` it has no meaning, and is not looked at. `headers` are those that could go on to the
 /// server; there are none over stdio.
@@ -29,7 +28,7 @@ pub(super) fn read(method: &Method, params: &Params, headers: &Credentials) -> R
             Some(CallKey::read(&unquoted(text.trim()).ok_or_else(wrong)?)?)
         }
     };
-    let member = match params.meta_member(MEMBER).map(|member| member.read::<String>()) {
+    let member = match params.meta_member(IDEMPOTENCY_KEY).map(|member| member.read::<String>()) {
         None => None,
         Some(Ok(text)) => Some(CallKey::read(&text)?),
         Some(Err(_)) => return Err(invalid("_meta[\"dev.raincheck/idempotency-key\"] must be a string")),
@@ -76,7 +75,7 @@ mod tests {
         let method = Method::of(method);
         let mut meta = json!({});
         if let Some(member) = member {
-            meta[MEMBER] = member;
+            meta[IDEMPOTENCY_KEY] = member;
         }
         let params = Json::from_value(&json!({ "name": "export", "_meta": meta }));
         let params = Params::read(&method, Some(params)).unwrap();

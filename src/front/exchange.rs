@@ -120,7 +120,7 @@ where
             return Ok(found);
         }
         // The names of the servers are for those who may use them.
-        let known = self.identity.of(&parts.headers, link.peer).await.is_ok();
+        let known = Box::pin(self.identity.of(&parts.headers, link.peer)).await.is_ok();
         let alone = (self.mounts.len() == 1).then(|| "/mcp".to_owned());
         let named = self.mounts.iter().map(|mount| format!("/{}/mcp", mount.name));
         let paths: Vec<_> = alone.into_iter().chain(named).collect();
@@ -140,7 +140,8 @@ where
         match parts.method {
             HttpMethod::POST => {}
             HttpMethod::GET | HttpMethod::DELETE if has_session => {
-                return self.without_body(mount, link, &parts).await;
+                // Boxed, as all that is not the way of a modern call: what this future takes is moved for each request.
+                return Box::pin(self.without_body(mount, link, &parts)).await;
             }
             _ => return Err(Refusal::method_not_allowed()),
         }
@@ -158,7 +159,7 @@ where
             Asked::Legacy(message) => {
                 let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
                 let credentials = self.identity.credentials(&parts.headers);
-                return self.legacy.post(&sender, message, credentials).await;
+                return Box::pin(self.legacy.post(&sender, message, credentials)).await;
             }
             Asked::LegacyBatch(messages) => {
                 let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
@@ -171,7 +172,8 @@ where
             .map_err(|error| Refusal::rpc(StatusCode::BAD_REQUEST, error).to(Some(&request.id)))?;
         if request.method == Method::Listen {
             let id = request.id.clone();
-            return self.listen(mount, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)));
+            let listening = Box::pin(self.listen(mount, request, caller, accepts)).await;
+            return listening.map_err(|refusal| refusal.to(Some(&id)));
         }
         let id = request.id.clone();
         self.call(mount, link, request, caller, accepts).await.map_err(|refusal| refusal.to(Some(&id)))

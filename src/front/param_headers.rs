@@ -93,7 +93,9 @@ impl ToolHeaders {
             // Without such headers nobody on the way can have read any.
             Look::NoList if !mirrors => return Ok(()),
             Look::NoList => {
-                let fetched = tokio::time::timeout(PATIENCE, self.fetch(&whose, params, caller, ask)).await;
+                // Boxed, as all that is rare.
+                let fetch = Box::pin(self.fetch(&whose, params, caller, ask));
+                let fetched = tokio::time::timeout(PATIENCE, fetch).await;
                 if fetched != Ok(true) {
                     tracing::debug!(server, "the tools of a server could not be listed to check the headers of a call");
                     self.lock().entry(whose.clone(), State::Unavailable);

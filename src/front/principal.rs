@@ -78,7 +78,8 @@ impl Identity {
         }
         match (&self.jwt, bearer) {
             (Some(jwt), Some(token)) if !token.is_empty() => {
-                return jwt.verify(token).await.map_err(|unproved| match unproved {
+                // Boxed, since it is large and hardly ever waits.
+                return Box::pin(jwt.verify(token)).await.map_err(|unproved| match unproved {
                     Unproved::Token(why) => Refusal::invalid_token(why),
                     Unproved::NoKeys(error) => Refusal::no_keys(&error),
                 });

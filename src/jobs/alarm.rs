@@ -9,10 +9,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Timers that share one of tokio's for the first while. Clones are the same.
@@ -41,23 +40,34 @@ struct Line {
     is_seen_to: bool,
 }
 
-#[derive(Debug, Default)]
+/// One for all alarms that a task puts off in the same moment.
+#[derive(Debug)]
 struct Entry {
     is_due: AtomicBool,
-    waiter: AtomicWaker,
+    /// Wakes the task that put the alarms off.
+    waker: Waker,
 }
 
 /// How long an alarm is put off before it is set.
 const WHILE: Duration = Duration::from_millis(80);
 /// How often those that were put off are looked at.
 const LOOK: Duration = Duration::from_millis(40);
+/// Alarms that are put off within this time of another of the same task share its entry.
+const MOMENT: Duration = Duration::from_millis(1);
+/// Among how many of the last entries another of the same task is looked for: a few tasks run at the same time.
+const LAST: usize = 4;
 
 impl Alarms {
-    /// Puts an alarm off. Also whether nobody sees to those that were put off.
-    fn put(&self, now: Instant) -> (Arc<Entry>, bool) {
-        let entry = Arc::new(Entry::default());
+    /// Puts an alarm of the task with this waker off. Also whether nobody sees to those that were put off.
+    fn put(&self, now: Instant, waker: &Waker) -> (Arc<Entry>, bool) {
+        let at = now + WHILE;
         let mut line = self.line();
-        line.entries.push_back((now + WHILE, Arc::clone(&entry)));
+        let mut last = line.entries.iter().rev().take(LAST).take_while(|(due, _)| at.duration_since(*due) < MOMENT);
+        if let Some((_, entry)) = last.find(|(_, entry)| entry.waker.will_wake(waker)) {
+            return (Arc::clone(entry), false);
+        }
+        let entry = Arc::new(Entry { is_due: AtomicBool::new(false), waker: waker.clone() });
+        line.entries.push_back((at, Arc::clone(&entry)));
         let first = !std::mem::replace(&mut line.is_seen_to, true);
         (entry, first)
     }
@@ -78,7 +88,7 @@ impl Alarms {
             };
             for (_, entry) in due {
                 entry.is_due.store(true, Ordering::Release);
-                entry.waiter.wake();
+                entry.waker.wake_by_ref();
             }
         }
     }
@@ -107,7 +117,7 @@ impl Future for Alarm {
                     let now = Instant::now();
                     match alarms.take() {
                         Some(alarms) if this.until > now + WHILE + LOOK => {
-                            let (entry, first) = alarms.put(now);
+                            let (entry, first) = alarms.put(now, context.waker());
                             if first {
                                 tokio::spawn(alarms.see_to());
                             }
@@ -117,10 +127,11 @@ impl Future for Alarm {
                     }
                 }
                 Stage::Put(entry) => {
-                    entry.waiter.register(context.waker());
-                    if !entry.is_due.load(Ordering::Acquire) {
+                    let will_be_woken = entry.waker.will_wake(context.waker());
+                    if will_be_woken && !entry.is_due.load(Ordering::Acquire) {
                         return Poll::Pending;
                     }
+                    // A task that it has moved to would not be woken; what moves is slow in any case.
                     this.stage = Stage::Set(Box::pin(sleep_until(this.until)));
                 }
                 Stage::Set(sleep) => {
@@ -142,6 +153,32 @@ impl fmt::Debug for Alarm {
 mod tests {
     use super::*;
 
+    /// A task that tells whether it was woken.
+    struct Task(Arc<AtomicBool>, Waker);
+
+    struct Flag(Arc<AtomicBool>);
+
+    impl std::task::Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    impl Task {
+        fn new() -> Self {
+            let woken = Arc::new(AtomicBool::new(false));
+            Self(Arc::clone(&woken), Arc::new(Flag(woken)).into())
+        }
+
+        fn polls<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
+            Pin::new(future).poll(&mut Context::from_waker(&self.1))
+        }
+
+        fn is_woken(&self) -> bool {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
     async fn takes(span: Duration) -> Duration {
         let begun = Instant::now();
         let alarms = Alarms::default();
@@ -159,12 +196,39 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_a_task_puts_off_in_one_moment_is_one_entry_and_each_alarm_goes_off() {
+        let alarms = Alarms::default();
+        let begun = Instant::now();
+        let one = |millis| Alarm::new(begun + Duration::from_millis(millis), Some(alarms.clone()));
+        let mut all = futures_util::future::join3(one(200), one(300), one(400));
+        let (task, other) = (Task::new(), Task::new());
+        assert!(task.polls(&mut all).is_pending());
+        assert_eq!(alarms.line().entries.len(), 1);
+        assert!(other.polls(&mut one(200)).is_pending());
+        assert_eq!(alarms.line().entries.len(), 2);
+        tokio::time::sleep(WHILE + LOOK).await;
+        assert!(task.is_woken() && other.is_woken());
+        all.await;
+        assert_eq!(begun.elapsed(), Duration::from_millis(400));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_that_moves_to_another_task_goes_off_there() {
+        let alarms = Alarms::default();
+        let begun = Instant::now();
+        let mut alarm = Alarm::new(begun + Duration::from_secs(1), Some(alarms.clone()));
+        assert!(Task::new().polls(&mut alarm).is_pending());
+        alarm.await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_nobody_waits_for_any_more_is_forgotten_and_then_nobody_looks() {
         let alarms = Alarms::default();
         let far = Instant::now() + Duration::from_hours(1);
         for _ in 0..1000 {
             let mut alarm = Alarm::new(far, Some(alarms.clone()));
-            assert!(futures_util::FutureExt::now_or_never(&mut alarm).is_none());
+            assert!(Task::new().polls(&mut alarm).is_pending());
         }
         assert_eq!(alarms.line().entries.len(), 1000);
         tokio::time::sleep(WHILE + 3 * LOOK).await;

@@ -44,8 +44,13 @@ struct Meta {
 }
 
 /// Keys of `_meta` that are looked at on every call.
-const USUAL_META: [&str; 4] =
-    [meta_key::PROTOCOL_VERSION, meta_key::CLIENT_CAPABILITIES, meta_key::PROGRESS_TOKEN, meta_key::LOG_LEVEL];
+const USUAL_META: [&str; 5] = [
+    meta_key::PROTOCOL_VERSION,
+    meta_key::CLIENT_CAPABILITIES,
+    meta_key::PROGRESS_TOKEN,
+    meta_key::LOG_LEVEL,
+    meta_key::IDEMPOTENCY_KEY,
+];
 
 /// Who makes a call, and what this request says of the client.
 #[derive(Clone, Debug)]

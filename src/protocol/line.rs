@@ -88,9 +88,15 @@ pub(super) fn line() -> (ReplySender, Events) {
 }
 
 impl Events {
-    /// The next event, if it is there. Not to be asked after the end.
-    pub(super) fn take(&self) -> Option<Event> {
-        let event = self.0.state().take();
+    /// The next event, if it is there, for a reader who is about to make more of them himself: he is woken by none of
+    /// those until he waits again. Not to be asked after the end.
+    pub(super) fn take_awake(&self) -> Option<Event> {
+        let mut state = self.0.state();
+        let event = state.take();
+        if let Reader::Here(waker) = &mut state.reader {
+            *waker = None;
+        }
+        drop(state);
         self.0.taken(event.as_ref());
         event
     }

@@ -58,6 +58,8 @@ pub mod meta_key {
     pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
     /// Opts a request into progress notifications.
     pub const PROGRESS_TOKEN: &str = "progressToken";
+    /// Ours: makes a start idempotent (the header `Idempotency-Key` does the same).
+    pub const IDEMPOTENCY_KEY: &str = "dev.raincheck/idempotency-key";
     /// Ties a 2025-11-25 result to its task; never passed on.
     pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 }

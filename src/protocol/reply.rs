@@ -233,8 +233,9 @@ impl Reply {
 impl OpenReply {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         if self.job.is_some() {
-            // What is there already comes out before more is made.
-            let waiting = self.events.take();
+            // What is there already comes out before more is made. A waker left there would have the job wake the very
+            // task that drives it, to find nothing new.
+            let waiting = self.events.take_awake();
             self.drive(waiting.as_ref(), context);
             if let Some(event) = waiting {
                 return Poll::Ready(event);

@@ -151,3 +151,29 @@ async fn a_job_that_panics_in_its_waiters_hands_ends_as_outcome_unknown() {
     assert!(matches!(reply.outcome().await, Outcome::Failed(_)));
     jobs.idle().await;
 }
+
+#[tokio::test]
+async fn a_reader_who_drives_the_job_is_not_woken_by_what_he_makes_himself() {
+    struct Count(AtomicUsize);
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (answer, answered) = oneshot::channel::<()>();
+    let jobs = Jobs::new().driven_by_waiters();
+    let mut reply = Reply::driven(&jobs, "a call", |sender| async move {
+        let _ = answered.await;
+        sender.event(progress());
+        sender.done(Outcome::Result(text("{}")));
+    });
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Arc::clone(&woken).into();
+    let mut context = Context::from_waker(&waker);
+    assert!(reply.poll_next(&mut context).is_pending());
+    answer.send(()).unwrap();
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert!(matches!(reply.poll_next(&mut context), Poll::Ready(Some(Event::Progress(_)))));
+    assert!(matches!(reply.poll_next(&mut context), Poll::Ready(Some(Event::Done(_)))));
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+}

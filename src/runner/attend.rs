@@ -84,10 +84,11 @@ enum Due {
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 impl Attendance {
-    pub(super) fn new(run: Run, running: Running, permits: Option<Permits>, subject: Option<Subject>) -> Self {
+    /// In a box, since it is handed from future to future.
+    pub(super) fn new(run: Run, running: Running, permits: Option<Permits>, subject: Option<Subject>) -> Box<Self> {
         let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.policy.timeout));
         let ahead = Responses::default();
-        Self {
+        Box::new(Self {
             run,
             running,
             way,
@@ -103,31 +104,36 @@ impl Attendance {
             progress: None,
             permits,
             kept: None,
-        }
+        })
     }
 
     /// The same, for a call that came with answers.
-    pub(super) fn answered_ahead(self, ahead: Option<Responses>) -> Self {
-        Self { ahead: ahead.unwrap_or_default(), ..self }
+    pub(super) fn answered_ahead(mut self: Box<Self>, ahead: Option<Responses>) -> Box<Self> {
+        self.ahead = ahead.unwrap_or_default();
+        self
     }
 
     /// The same, for a call whose earlier run has asked this.
-    pub(super) fn asked_before(self, asked_before: Asked) -> Self {
-        Self { asked_before, ..self }
+    pub(super) fn asked_before(mut self: Box<Self>, asked_before: Asked) -> Box<Self> {
+        self.asked_before = asked_before;
+        self
     }
 
     /// The same, for a run that another process began and this one found again.
-    pub(super) fn found(self, ran: Duration) -> Self {
-        Self { clock: self.clock.after(ran), anchoring: Some(Box::new(Anchoring::stored())), ..self }
+    pub(super) fn found(mut self: Box<Self>, ran: Duration) -> Box<Self> {
+        self.clock = self.clock.after(ran);
+        self.anchoring = Some(Box::new(Anchoring::stored()));
+        self
     }
 
     /// The same, for a call that costs something.
-    pub(super) fn priced(self, fare: Option<Box<Fare>>) -> Self {
-        Self { fare, ..self }
+    pub(super) fn priced(mut self: Box<Self>, fare: Option<Box<Fare>>) -> Box<Self> {
+        self.fare = fare;
+        self
     }
 
     /// Attends the run until it has ended; what comes back was lost and may be run again.
-    pub(super) async fn attend(mut self, mut seat: Seat) -> Option<Lost> {
+    pub(super) async fn attend(mut self: Box<Self>, mut seat: Seat) -> Option<Lost> {
         loop {
             let waiting = self.is_waiting(&seat);
             self.clock.pause_if(waiting);
@@ -264,7 +270,8 @@ impl Attendance {
             Next::Stopping => {
                 self.remember(End::Failed);
                 self.running = Running::Over;
-                seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
+                let stopped = Failure::outcome_unknown("Raincheck was stopped during the run");
+                Box::pin(seat.end(Outcome::Failed(stopped))).await;
                 None
             }
         }

@@ -86,7 +86,14 @@ impl Held {
 
     /// Ends the call, in the store first if it is there: a repeat must not hear of another end.
     pub(super) async fn end(mut self, outcome: Outcome) {
-        let Some(recorded) = self.take_record() else { return self.done(outcome) };
+        match self.take_record() {
+            None => self.done(outcome),
+            // Boxed, as all that is rare.
+            Some(recorded) => Box::pin(self.end_recorded(recorded, outcome)).await,
+        }
+    }
+
+    async fn end_recorded(self, recorded: Recorded, outcome: Outcome) {
         let mut settled = Box::pin(recorded.settler.settle(ending(copy(&outcome))));
         if timeout(PATIENCE, &mut settled).await.is_ok() {
             return self.done(outcome);

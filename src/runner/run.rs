@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
-    pub(super) async fn drive<S>(self, inner: S, call: Call, sender: ReplySender)
+    pub(super) fn drive<S>(self, inner: S, call: Call, sender: ReplySender) -> impl Future<Output = ()> + Send
     where
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
@@ -63,56 +63,62 @@ impl Run {
             Promotion::Never | Promotion::AtOnce => None,
             Promotion::After(after) => Some(call.arrived + after),
         };
-        self.drive_held(inner, call, Held::alone(sender, promote_at)).await;
+        self.drive_held(inner, call, Held::alone(sender, promote_at))
     }
 
     /// Drives the call of a caller who is held.
-    pub(super) async fn drive_held<S>(self, inner: S, call: Call, held: Held)
+    ///
+    /// No `async fn`, as with [`Run::send`]: those keep their arguments twice.
+    pub(super) fn drive_held<S>(self, inner: S, call: Call, held: Held) -> impl Future<Output = ()> + Send
     where
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        let Admitted { entry, mut fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
-            Ok(admitted) => admitted,
-            Err(failure) => {
-                tracing::debug!(tool = self.plan.what.name(), reason = %failure.reason, "a call was refused");
-                return held.done(Outcome::Failed(failure));
-            }
-        };
-        let until = call.arrived + self.plan.policy.queue_timeout;
-        let Some((seat, permits)) = self.wait(Seat::Held(held), entry, until).await else { return };
-        let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
-        self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked: Asked::default() }).await;
+        async move {
+            let Admitted { entry, mut fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
+                Ok(admitted) => admitted,
+                Err(failure) => {
+                    tracing::debug!(tool = self.plan.what.name(), reason = %failure.reason, "a call was refused");
+                    return held.done(Outcome::Failed(failure));
+                }
+            };
+            let until = call.arrived + self.plan.policy.queue_timeout;
+            let Some((seat, permits)) = self.wait(Seat::Held(held), entry, until).await else { return };
+            let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
+            self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked: Asked::default() }).await;
+        }
     }
 
     /// Sends the call and attends it to its end; once more if its run is lost and the policy allows it. The record of a
     /// task says Running.
-    pub(super) async fn send<S>(mut self, mut inner: S, mut call: Call, mut ready: Ready)
+    pub(super) fn send<S>(mut self, mut inner: S, mut call: Call, mut ready: Ready) -> impl Future<Output = ()> + Send
     where
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        loop {
-            // Boxed, as all that is rare.
-            let again = self.may_run_again().then(|| Box::new((inner.clone(), call.clone())));
-            self.parcel = self.parcel.sent(again.is_some());
-            let asked = self.plan.way.may_be_retried();
-            // A call that its questions make a task is answered with them if the store cannot take it.
-            let promoted = self.plan.way.questions == Questions::Promote;
-            let subject = (asked || promoted).then(|| Subject::of(&call));
-            // Answers to no question that is known here are no fault of the call.
-            let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
-            let Ready { seat, permits, mut fare, asked } = ready;
-            if let Some(fare) = &mut fare {
-                fare.sent();
+        async move {
+            loop {
+                // Boxed, as all that is rare.
+                let again = self.may_run_again().then(|| Box::new((inner.clone(), call.clone())));
+                self.parcel = self.parcel.sent(again.is_some());
+                let asked = self.plan.way.may_be_retried();
+                // A call that its questions make a task is answered with them if the store cannot take it.
+                let promoted = self.plan.way.questions == Questions::Promote;
+                let subject = (asked || promoted).then(|| Subject::of(&call));
+                // Answers to no question that is known here are no fault of the call.
+                let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
+                let Ready { seat, permits, mut fare, asked } = ready;
+                if let Some(fare) = &mut fare {
+                    fare.sent();
+                }
+                let running = Running::send(inner, call);
+                let attendance = Attendance::new(self, running, permits, subject).answered_ahead(ahead);
+                let lost = attendance.priced(fare).asked_before(asked).attend(seat).await;
+                let (Some(lost), Some(call_again)) = (lost, again) else { return };
+                let Some(begun) = Box::pin(lost.begin_again()).await else { return };
+                Lost { run: self, ready } = begun;
+                (inner, call) = *call_again;
             }
-            let running = Running::send(inner, call);
-            let attendance = Attendance::new(self, running, permits, subject).answered_ahead(ahead);
-            let lost = attendance.priced(fare).asked_before(asked).attend(seat).await;
-            let (Some(lost), Some(call_again)) = (lost, again) else { return };
-            let Some(begun) = Box::pin(lost.begin_again()).await else { return };
-            Lost { run: self, ready } = begun;
-            (inner, call) = *call_again;
         }
     }
 

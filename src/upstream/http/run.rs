@@ -123,29 +123,32 @@ impl Runner {
 
     /// Runs one call to its outcome.
     ///
-    /// All but the plain way of a plain call is boxed: what this future takes is set aside and moved for each call.
-    pub(super) async fn run(self, call: Call, sender: ReplySender) {
-        if let Method::Resume(anchor) = &call.method {
-            let anchor = anchor.clone();
-            return Box::pin(self.resume(call, &anchor, sender)).await;
+    /// All but the plain way of a plain call is boxed: what this future takes is set aside and moved for each call. No
+    /// `async fn`, since those keep their arguments twice.
+    pub(super) fn run(self, call: Call, sender: ReplySender) -> impl Future<Output = ()> + Send {
+        async move {
+            if let Method::Resume(anchor) = &call.method {
+                let anchor = anchor.clone();
+                return Box::pin(self.resume(call, &anchor, sender)).await;
+            }
+            if self.0.connect.is_sse() {
+                return Box::pin(self.0.sse.run(call, sender)).await;
+            }
+            if self.is_modern() {
+                return Box::pin(self.stands_alone(call, sender)).await;
+            }
+            if beside::is_plain(&call) {
+                return self.plain(&call, sender).await;
+            }
+            Box::pin(self.beside(call, sender)).await;
         }
-        if self.0.connect.is_sse() {
-            return Box::pin(self.0.sse.run(call, sender)).await;
-        }
-        if self.is_modern() {
-            return Box::pin(self.stands_alone(call, sender)).await;
-        }
-        if beside::is_plain(&call) {
-            return self.plain(call, sender).await;
-        }
-        Box::pin(self.beside(call, sender)).await;
     }
 
     /// Runs a call that is no plain one.
     async fn beside(&self, call: Call, sender: ReplySender) {
         match beside::see_to(&self.0.sessions, &self.0.setup, call, sender).await {
             Seen::Through => {}
-            Seen::Plain(call, sender) => self.plain(call, sender).await,
+            Seen::Plain(call, sender) => self.plain(&call, sender).await,
             // That was found out just now.
             Seen::NotOpened(call, sender, _) if self.0.connect.is_sse() => self.0.sse.run(call, sender).await,
             Seen::NotOpened(call, sender, _) if self.is_modern() => self.stands_alone(call, sender).await,
@@ -157,21 +160,20 @@ impl Runner {
     async fn stands_alone(&self, call: Call, sender: ReplySender) {
         match call.method {
             Method::Attach => self.host(&call, sender).await,
-            _ => self.plain(call, sender).await,
+            _ => self.plain(&call, sender).await,
         }
     }
 
-    async fn plain(&self, call: Call, mut sender: ReplySender) {
-        let closing = self.0.closing.clone();
+    async fn plain(&self, call: &Call, mut sender: ReplySender) {
         let ended = tokio::select! {
-            ended = self.attempts(&call, &mut sender) => ended,
+            ended = self.attempts(call, &mut sender) => ended,
             // The sender's end makes the outcome unknown.
-            () = closing.cancelled() => return,
+            () = self.0.closing.cancelled() => return,
         };
         match ended.outcome() {
             // That was found out just now, and nothing of the call was sent.
             Outcome::Failed(failure) if failure.reason == Reason::NotStarted && self.0.connect.is_sse() => {
-                Box::pin(self.0.sse.run(call, sender)).await;
+                Box::pin(self.0.sse.run(call.clone(), sender)).await;
             }
             outcome => sender.done(outcome),
         }
@@ -231,7 +233,7 @@ impl Runner {
             ClientSession::Stateless if drive::must_be_driven(&call.method) => {
                 Ended::Done(Box::pin(drive::modern(&leg(), self.manners(), call.clone(), sender)).await)
             }
-            ClientSession::Stateless => self.modern(call, &forwarded, sender).await,
+            ClientSession::Stateless => Box::pin(self.modern(call, &forwarded, sender)).await,
         }
     }
 
