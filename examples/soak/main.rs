@@ -3,8 +3,8 @@
 //! `soak PROGRAM SECONDS [--calm] [--disk DIRECTORY] [--memory MIB] [--callers N]` runs `PROGRAM serve` before a server of its
 //! own for that long. Clients call in every way (plain, tasks, keys, questions, legacy, held), cancel, hang up, reset and
 //! never read; the servers are killed every few seconds; the proxy is killed and stopped and started again, unless it is
-//! to be `--calm`. `--disk`: an empty file system of its own (root), which is filled and frozen. `--memory`: the proxy and its servers
-//! run in a control group of that size (root). Fails where a line of the ledger does not hold, where an error is not explained by a
+//! to be `--calm`. `--disk`: an empty file system of its own (root), which is filled and frozen. `--memory`: the proxy runs in a
+//! control group of that size (root). Fails where a line of the ledger does not hold, where an error is not explained by a
 //! fault, and where memory, descriptors, threads or disk are not flat.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper of tests ends where it fails")]
 
@@ -64,10 +64,10 @@ const REST: Duration = Duration::from_secs(30);
 #[tokio::main]
 async fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, ledger] = &words[..]
+    if let [word, ledger, group] = &words[..]
         && word == server::WORD
     {
-        server::serve(ledger);
+        server::serve(ledger, group);
         return ExitCode::SUCCESS;
     }
     let Some(plan) = Plan::read(&words) else {
@@ -150,6 +150,10 @@ async fn load(plan: &Plan, place: &Place, proxy: &mut Proxy, world: &Arc<World>)
     while began.elapsed() < plan.time {
         sleep(Duration::from_millis(500)).await;
         let now = Instant::now();
+        if !proxy.is_alive() {
+            world.book.wrong("the proxy has ended by itself".to_owned());
+            break;
+        }
         if samples.take(began.elapsed(), proxy.since.elapsed(), place.figures(proxy)) {
             println!("{:5} s: {} {:?}", began.elapsed().as_secs(), place.figures(proxy), world.book.seen());
         }

@@ -44,7 +44,7 @@ pub(crate) struct Figures {
 const START: Duration = Duration::from_mins(1);
 
 impl Place {
-    /// `disk`: a file system of its own for the store. `memory`: how many MiB the proxy and its servers may have.
+    /// `disk`: a file system of its own for the store. `memory`: how many MiB the proxy may have.
     pub(crate) fn new(program: &str, disk: Option<&str>, memory: Option<u64>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -52,7 +52,9 @@ impl Place {
         let group = memory.map(|memory| limited(memory << 20));
         let place = Self { store, has_disk: disk.is_some(), program: program.to_owned(), port, group, folder };
         let this = std::env::current_exe().unwrap();
-        let command = serde_json::json!([this.to_str().unwrap(), server::WORD, place.ledger().to_str().unwrap()]);
+        let without = place.group.as_ref().map(|group| group.with_file_name("cgroup.procs")).unwrap_or_default();
+        let words = [this.as_path(), server::WORD.as_ref(), &place.ledger(), &without];
+        let command = serde_json::json!(words);
         let text = format!(
             "[listen]\nhttp = \"127.0.0.1:{port}\"\n[store]\npath = {:?}\nmin_free = 1\ncache = \"16MiB\"\n[log]\nlevel = \"warn\"\n\
              [shutdown]\ngrace = \"2s\"\n[defaults]\nmode = \"sync\"\ntimeout = \"1m\"\nkeep = \"20s\"\n\

@@ -24,8 +24,11 @@ struct Shared {
 /// The word that names this program as a server.
 pub(crate) const WORD: &str = "soak-server";
 
-/// Serves stdin until it ends; each call is a line in the file `ledger`.
-pub(crate) fn serve(ledger: &str) {
+/// Serves stdin until it ends; each call is a line in the file `ledger`. `group`: the control group to go to.
+pub(crate) fn serve(ledger: &str, group: &str) {
+    if !group.is_empty() {
+        std::fs::write(group, std::process::id().to_string()).unwrap();
+    }
     let ledger = File::options().append(true).create(true).open(ledger).unwrap();
     let (ledger, shared) = (Arc::new(ledger), Arc::new(Shared::default()));
     for line in std::io::stdin().lock().lines() {

@@ -84,6 +84,41 @@ async fn clients_that_never_read_take_bounded_memory_and_harm_nobody() {
     upstream.cancels(DEAF).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_of_large_results_that_nobody_reads_is_bounded_and_given_back() {
+    const DEAF: usize = 12;
+    const SIZE: usize = 4 << 20;
+    let upstream = Upstream::http().await;
+    let ground = Ground::new(&upstream, "[log]\nlevel = \"warn\"\n[[tool]]\nmatch = \"task\"\nmode = \"task\"");
+    let proxy = ground.start().await;
+    let client = proxy.client();
+    let result = format!(r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#, "x".repeat(SIZE));
+    let mut peaks = Vec::new();
+    let base = proxy.memory("VmRSS:");
+    for _ in 0..4 {
+        proxy.forget_peak();
+        let mut sockets = Vec::new();
+        for _ in 0..DEAF {
+            let mut socket = TcpStream::connect(proxy.base.strip_prefix("http://").unwrap()).await.unwrap();
+            socket.write_all(deaf_request().as_bytes()).await.unwrap();
+            sockets.push(socket);
+            upstream.run().await.answer(&result).await;
+        }
+        // Tasks with results as large end and are read meanwhile.
+        for _ in 0..3 {
+            let id = client.handle("task", "{}").await;
+            upstream.run().await.answer(&result).await;
+            assert!(client.ended(&id).await.outcome().len() > SIZE);
+        }
+        peaks.push(proxy.memory("VmHWM:"));
+        drop(sockets);
+    }
+    println!("{} MiB before, at most {:?} MiB", base >> 20, peaks.iter().map(|peak| peak >> 20).collect::<Vec<_>>());
+    let all = (DEAF * SIZE) as u64;
+    assert!(peaks.iter().all(|peak| *peak < base + 2 * all + (32 << 20)), "{base} before, {peaks:?}");
+    assert!(peaks[3] < peaks[0] + all / 2, "it grows: {peaks:?}");
+}
+
 /// A call that asks for progress.
 fn deaf_request() -> String {
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"flood","arguments":{},"_meta":{"progressToken":"t","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
