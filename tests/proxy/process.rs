@@ -162,10 +162,11 @@ pub(crate) fn fails(mut command: Command) -> Output {
     let pid = Pid::from_raw(child.id().try_into().unwrap());
     let (sender, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait_with_output()));
-    ended.recv_timeout(PATIENCE).map(Result::unwrap).unwrap_or_else(|_| {
+    let Ok(output) = ended.recv_timeout(PATIENCE) else {
         let _ = kill(pid, Signal::SIGKILL);
         panic!("it was to end at once");
-    })
+    };
+    output.unwrap()
 }
 
 impl Proxy {
