@@ -120,7 +120,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
 
     let mut section = part(reader, "owner");
     let owner = owner::read(reader, &mut section);
-    let owner_rules = owner_limits::read(reader, &mut section);
+    let owner_rules = owner_limits::read(reader, &mut section, &owner);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "limits");

@@ -34,6 +34,7 @@ mod open_error;
 mod outcome;
 mod questions;
 mod quiet;
+mod quota;
 mod shared;
 mod shelf;
 mod space;
@@ -53,6 +54,7 @@ pub use listing::{Filter, Page, Status};
 pub use luggage::{Anchored, Dispatch, Luggage};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
 pub use outcome::Ending;
+pub use quota::Quotas;
 pub use shelf::Shelf;
 pub use sweep::Swept;
 pub use watch::Watch;
@@ -122,6 +124,11 @@ impl Store {
     /// The owner that `principal` is in this store.
     pub fn owner(&self, principal: &Principal) -> Owner {
         self.inner.shared.key.owner(principal)
+    }
+
+    /// From now on owners may have so many tasks; until this is called, as many as the store takes.
+    pub fn limit_owners(&self, quotas: Quotas) {
+        *self.inner.shared.quotas.write().unwrap_or_else(PoisonError::into_inner) = quotas;
     }
 
     /// The clock of everything in this store.

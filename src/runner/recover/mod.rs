@@ -21,10 +21,10 @@ use super::run::Run;
 use super::seat::{HandleDelivery, Owned};
 use super::settler::Settler;
 use super::{Plan, Runner};
-use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, Principal, TaskSupport};
+use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, TaskSupport};
 use crate::protocol::{Failure, Json, Reason, Reply, Retry};
-use crate::store::{Anchored, Committed, Ending, Store};
-use crate::task::{MOST_RERUNS, Owner, State, Task};
+use crate::store::{Anchored, Committed, Ending};
+use crate::task::{MOST_RERUNS, State, Task};
 
 pub(super) use again::{Lost, is_lost};
 pub(super) use anchoring::Anchoring;
@@ -60,7 +60,7 @@ impl Runner {
             tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
             let run = Run {
                 shared: Arc::clone(&self.0),
-                principal: principal(&self.0.store, &task.owner),
+                principal: self.0.admission.who(&task.owner),
                 plan,
                 parcel: Parcel::Stored,
                 reruns: task.reruns,
@@ -151,12 +151,6 @@ fn not_started(why: &str) -> Failure {
     let text =
         format!("Raincheck was restarted before the call was sent, and {why}; nothing was run, call the tool again");
     Failure::new(Reason::NotStarted, text, Retry::Yes)
-}
-
-/// Who calls, as far as the record tells. The digest of a user without a name is that of nobody else.
-fn principal(store: &Store, owner: &Owner) -> Principal {
-    let nameless = [Principal::Local, Principal::Anonymous];
-    nameless.into_iter().find(|nameless| store.owner(nameless) == *owner).unwrap_or_else(|| owner.principal())
 }
 
 /// A call on behalf of a task that was left.

@@ -42,6 +42,18 @@ impl Engine {
         })
     }
 
+    /// How many tasks an owner has, durable or not. Looks at each of them.
+    pub(in crate::store) fn owned(&self, owner: &Owner) -> Result<u64, EngineError> {
+        caught(|| {
+            let mut count = 0;
+            for key in self.by_owner.scan_prefix(owner_bytes(owner)).keys() {
+                key?;
+                count += 1;
+            }
+            Ok(count)
+        })
+    }
+
     /// Up to two owners of tasks whose digests begin with `prefix`.
     pub(in crate::store) fn owners_like(&self, scheme: u8, prefix: &[u8]) -> Result<Vec<Owner>, EngineError> {
         let prefix = [&[scheme], prefix].concat();
