@@ -98,6 +98,11 @@ pub enum Health {
     Ready,
     /// It takes no new tasks until there is space; the rest goes on.
     LowSpace(LowSpace),
+    /// It takes no new tasks until some have expired; the rest goes on.
+    Full {
+        /// `max_tasks` of the config.
+        max: u64,
+    },
     /// It takes nothing until it could be opened again, which it tries by itself.
     Failed(StoreFailed),
     /// It was closed.

@@ -60,6 +60,7 @@ pub use sweep::Swept;
 pub use watch::Watch;
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
@@ -223,6 +224,9 @@ impl Store {
         let shared = &self.inner.shared;
         match &*shared.engine.read().unwrap_or_else(PoisonError::into_inner) {
             Slot::Open(_) => match shared.space.room() {
+                Room::Enough if shared.counts.tasks.load(Ordering::Relaxed) >= shared.max_tasks => {
+                    Health::Full { max: shared.max_tasks }
+                }
                 Room::Enough => Health::Ready,
                 Room::Low(low) => Health::LowSpace(low),
                 Room::Gone => Health::Failed(StoreFailed::gone()),

@@ -46,6 +46,9 @@ enum Fate {
 /// Lost tasks that are settled at the same time: enough for one group commit, few enough for the store's queue.
 const AT_ONCE: usize = 64;
 
+/// Lost tasks that one line of the log names.
+const SHOWN: usize = 16;
+
 impl Runner {
     /// Goes on with tasks that an earlier process left open, on the server `inner`, each as its plan says. To be called
     /// before clients can come. Returns at once.
@@ -129,7 +132,8 @@ impl Runner {
         if lost.is_empty() {
             return;
         }
-        tracing::warn!(tasks = lost.len(), "tasks were lost with the last process; they are settled");
+        let (count, first) = (lost.len(), lost.iter().map(|(task, _)| task.id).take(SHOWN).collect::<Vec<_>>());
+        tracing::warn!(tasks = count, ?first, "tasks were lost with the last process; they are settled");
         let store = self.0.store.clone();
         let end = move |(task, failure): (Committed<Task>, Failure)| {
             let store = store.clone();

@@ -54,6 +54,11 @@ impl Engine {
         })
     }
 
+    /// Up to `limit` ids of tasks that begin so, the oldest first, durable or not.
+    pub(in crate::store) fn ids_like(&self, beginning: &str, limit: usize) -> Result<Vec<TaskId>, EngineError> {
+        caught(|| self.tasks.scan_prefix(beginning).keys().take(limit).map(|key| id_of(&key?)).collect())
+    }
+
     /// Up to two owners of tasks whose digests begin with `prefix`.
     pub(in crate::store) fn owners_like(&self, scheme: u8, prefix: &[u8]) -> Result<Vec<Owner>, EngineError> {
         let prefix = [&[scheme], prefix].concat();
