@@ -123,6 +123,8 @@ async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
     for (line, status) in [
         ("GET /api/tasks?limit=0", 400),
         ("GET /api/tasks/x", 404),
+        ("GET /api/tasks/zzzzzzzz", 404),
+        ("GET /api/tasks/0000%E2%80%A6", 404),
         ("GET /api/nothing", 404),
         ("POST /api/tasks", 405),
         ("DELETE /api/tasks", 405),
@@ -130,6 +132,47 @@ async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
     ] {
         assert_eq!(operators.ask(line).await.0, status, "{line}");
     }
+}
+
+#[tokio::test]
+async fn the_beginning_of_an_id_stands_for_it_where_no_other_begins_so() {
+    let mut proxy = proxy();
+    let operators = Operators::of(&proxy, None).await;
+    let (one, two) = (task(&proxy, "ann", "export").await, task(&proxy, "bo", "import").await);
+    let same = one.bytes().zip(two.bytes()).take_while(|(one, two)| one == two).count();
+    let (status, why) = operators.ask(&format!("GET /api/tasks/{}", &one[..same])).await;
+    assert!(status == 409 && why.contains("several tasks"), "{status} {why}");
+    for short in [&one[..=same], &format!("{}%E2%80%A6", &one[..=same]), &format!("{}...", &one[..20])] {
+        let (status, shown) = operators.value(&format!("GET /api/tasks/{short}")).await;
+        assert_eq!((status, &shown["id"]), (200, &json!(one)), "{short}");
+    }
+    let _first = proxy.next_sent().await;
+    let (_, sender) = proxy.next_sent().await;
+    let (status, shown) = operators.value(&format!("POST /api/tasks/{}/cancel", &two[..=same])).await;
+    assert_eq!((status, &shown["id"]), (202, &json!(two)));
+    timeout(PATIENCE, sender.cancelled()).await.unwrap();
+    assert!(!_first.1.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_store_that_holds_its_tasks_is_not_ready_and_says_so() {
+    let proxy = Proxy::holding(ToolPolicy { mode: Mode::Task, ..ToolPolicy::default() }, 2);
+    let operators = Operators::of(&proxy, None).await;
+    task(&proxy, "ann", "export").await;
+    assert_eq!(operators.ask("GET /readyz").await.0, 200);
+    task(&proxy, "ann", "export").await;
+    let (status, why) = operators.ask("GET /readyz").await;
+    assert!(status == 503 && why.contains("holds its 2 tasks") && why.contains("max_tasks"), "{status} {why}");
+    let metrics = operators.ask("GET /metrics").await.1;
+    assert!(metrics.contains("raincheck_store_health{health=\"full\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_disk_without_room_is_not_ready_and_says_so() {
+    let proxy = Proxy::full(ToolPolicy::default());
+    let operators = Operators::of(&proxy, None).await;
+    let (status, why) = operators.ask("GET /readyz").await;
+    assert!(status == 503 && why.contains("too little disk space"), "{status} {why}");
 }
 
 #[tokio::test]

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use raincheck::config::{Budget, Cost, Mode, OwnerLimits, OwnerRules, Rate, ToolPolicy};
 use raincheck::protocol::reply::Event;
-use raincheck::protocol::{Call, ClientSession, Failure, Outcome, Progress, Reason, Retry, RpcError, TaskSupport};
+use raincheck::protocol::{
+    Call, ClientSession, Failure, Outcome, Principal, Progress, Reason, Retry, RpcError, TaskSupport,
+};
 use raincheck::runner::Bounds;
 use serde_json::{Value, json};
 use support::calls::{call, call_of, text};
@@ -153,7 +155,7 @@ async fn a_greedy_owner_with_a_thousand_queued_tasks_delays_another_by_one_turn(
 async fn limits_of_an_owner_hold_for_that_owner_alone_and_a_name_may_have_others() {
     let limits = OwnerLimits { max_running: Some(1), max_queued: Some(1), ..OwnerLimits::default() };
     let named = [("ann".to_owned(), OwnerLimits::default())].into();
-    let proxy = Proxy::ruled(policy(Mode::Task), BOUNDS, OwnerRules { all: limits, named });
+    let proxy = Proxy::ruled(policy(Mode::Task), BOUNDS, OwnerRules { all: limits, named, ..OwnerRules::default() });
     for who in ["bo", "cy"] {
         assert!(proxy.value(of(who)).await["statusMessage"].as_str().unwrap().starts_with("running"));
         assert!(proxy.value(of(who)).await["statusMessage"].as_str().unwrap().starts_with("queued"));
@@ -162,6 +164,55 @@ async fn limits_of_an_owner_hold_for_that_owner_alone_and_a_name_may_have_others
     for _ in 0..5 {
         assert!(proxy.value(of("ann")).await["statusMessage"].as_str().unwrap().starts_with("running"));
     }
+}
+
+#[tokio::test]
+async fn what_a_named_owner_left_has_the_limits_of_that_name_after_a_restart() {
+    let one = OwnerLimits { max_running: Some(1), ..OwnerLimits::default() };
+    let issuer = "https://login.example";
+    let named = [("ann".to_owned(), one)].into();
+    let rules = OwnerRules { named, issuer: Some(issuer.to_owned()), ..OwnerRules::default() };
+    let subject = Principal::Subject { issuer: issuer.into(), subject: "ann".into() };
+    for principal in [Principal::Named("ann".into()), subject] {
+        let call = || {
+            let mut call = of("ann");
+            call.caller.principal = principal.clone();
+            call
+        };
+        let mut proxy = Proxy::ruled(policy(Mode::Task), BOUNDS, rules.clone());
+        for _ in 0..4 {
+            proxy.value(call()).await;
+        }
+        proxy.next_sent().await;
+        let mut proxy = proxy.restarted(policy(Mode::Task), BOUNDS, rules.clone()).await;
+        let (sent, _running) = proxy.next_sent().await;
+        assert_eq!(sent.caller.principal, principal);
+        // A new one comes behind those that were left.
+        let new = proxy.value(call()).await;
+        assert_eq!(new["statusMessage"], "queued: number 3 in line for a free slot");
+        assert!(proxy.sent.try_recv().is_err(), "two run");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_who_has_all_its_tasks_is_refused_before_anything_is_sent_and_delays_nobody() {
+    let limits = OwnerLimits { max_tasks: Some(2), ..OwnerLimits::default() };
+    let named = [("bo".to_owned(), OwnerLimits { max_tasks: None, ..limits.clone() })].into();
+    let rules = OwnerRules { all: limits, named, ..OwnerRules::default() };
+    let mut proxy = Proxy::ruled(policy(Mode::Task), BOUNDS, rules.clone());
+    for _ in 0..2 {
+        proxy.value(of("ann")).await;
+        proxy.next_sent().await;
+    }
+    let failure = refused(&proxy, of("ann")).await;
+    assert_eq!((failure.reason, failure.retry), (Reason::Store, Retry::After(Duration::from_mins(1))));
+    assert!(failure.message.contains("max_tasks of the owner"), "{}", failure.message);
+    assert!(proxy.sent.try_recv().is_err());
+    for _ in 0..3 {
+        proxy.value(of("bo")).await;
+    }
+    let proxy = proxy.restarted(policy(Mode::Task), BOUNDS, rules).await;
+    assert_eq!(refused(&proxy, of("ann")).await.reason, Reason::Store);
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
-//! Numbers in the text format of Prometheus (0.0.4). Labels are bounded: the first 256 tools have their own, the rest
-//! are one.
+//! Numbers in the text format of Prometheus (0.0.4). Labels are bounded: tools that are listed, configured or have given
+//! a result have their own, what callers make up is one.
 
 use std::fmt::Write as _;
 
 use crate::history::{BOUNDS, End, Meter};
 use crate::runner::Runner;
 use crate::store::{Health, Status};
+use crate::upstream::{SessionFigures, Upstream};
 
 /// The media type.
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -14,7 +15,7 @@ pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Default)]
 struct Text(String);
 
-pub(super) fn write(runner: &Runner) -> String {
+pub(super) fn write(runner: &Runner, servers: &[Upstream]) -> String {
     let mut text = Text::default();
     let (store, history) = (runner.store(), runner.history());
     text.head("raincheck_up", "gauge", "1 while the process answers.");
@@ -24,6 +25,7 @@ pub(super) fn write(runner: &Runner) -> String {
     for (name, is_so) in [
         ("ready", matches!(health, Health::Ready)),
         ("low_space", matches!(health, Health::LowSpace(_))),
+        ("full", matches!(health, Health::Full { .. })),
         ("failed", matches!(health, Health::Failed(_))),
         ("closed", matches!(health, Health::Closed)),
     ] {
@@ -45,8 +47,28 @@ pub(super) fn write(runner: &Runner) -> String {
     text.line("raincheck_calls_waiting", "", &runner.waiting().to_string());
     text.head("raincheck_draining", "gauge", "1 while the proxy stops.");
     text.line("raincheck_draining", "", if runner.is_draining() { "1" } else { "0" });
+    let figures: Vec<_> = servers.iter().map(|server| (server.name(), server.sessions())).collect();
+    sessions(&mut text, &figures);
     runs(&mut text, &history.meters().all());
     text.0
+}
+
+fn sessions(text: &mut Text, all: &[(&str, SessionFigures)]) {
+    let mut series = |name: &str, kind: &str, help: &str, of: fn(&SessionFigures) -> u64| {
+        text.head(name, kind, help);
+        for (server, figures) in all {
+            text.line(name, &format!("{{server=\"{}\"}}", escaped(server)), &of(figures).to_string());
+        }
+    };
+    let of = "Sessions or processes with the server";
+    series("raincheck_upstream_sessions", "gauge", &format!("{of} that are open."), |figures| figures.open);
+    let name = "raincheck_upstream_sessions_opened_total";
+    series(name, "counter", &format!("{of} that were opened."), |figures| figures.opened);
+    let name = "raincheck_upstream_sessions_refused_total";
+    series(name, "counter", &format!("{of} that could not be opened."), |figures| figures.refused);
+    let name = "raincheck_upstream_sessions_lost_total";
+    let help = "Of the opened: those that ended by themselves, so that the next call opens another.";
+    series(name, "counter", help, |figures| figures.lost);
 }
 
 fn runs(text: &mut Text, all: &[(String, String, Meter)]) {

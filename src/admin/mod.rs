@@ -27,18 +27,26 @@ use self::door::Door;
 use crate::config::AdminConfig;
 use crate::jobs::Jobs;
 use crate::runner::Runner;
+use crate::upstream::Upstream;
 
 /// What operators can see and do.
 #[derive(Debug)]
 pub struct Admin {
     runner: Runner,
     door: Door,
+    servers: Vec<Upstream>,
 }
 
 impl Admin {
     /// For operators who are let in as `config` says; `local` is the address of the listener.
     pub fn new(runner: Runner, config: &AdminConfig, local: SocketAddr) -> Self {
-        Self { runner, door: Door::new(config, local) }
+        Self { runner, door: Door::new(config, local), servers: Vec::new() }
+    }
+
+    /// With the servers behind, whose sessions are counted.
+    #[must_use]
+    pub fn with_servers(self, servers: Vec<Upstream>) -> Self {
+        Self { servers, ..self }
     }
 
     /// Serves operators until `jobs` are told to stop.

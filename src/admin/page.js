@@ -3,6 +3,7 @@ const form = document.getElementById("filter");
 const rows = document.getElementById("tasks");
 const more = document.getElementById("more");
 const said = document.getElementById("said");
+const one = document.getElementById("one");
 let cursor = null;
 
 async function ask(path, method) {
@@ -23,22 +24,52 @@ function cell(row, text, kind) {
 
 function fill(row, task) {
   row.replaceChildren();
+  const id = document.createElement("button");
+  id.textContent = task.id.slice(0, 14) + "…";
+  id.title = "Show this task";
+  id.onclick = () => attempt(async () => detail(await ask("/api/tasks/" + task.id, "GET")));
+  cell(row, "", "id").append(id);
   cell(row, task.createdAt.replace("T", " ").replace(/\.\d+Z$/, ""), "time");
   cell(row, task.state, "state");
   cell(row, task.server);
   cell(row, task.tool);
   cell(row, task.owner, "owner");
-  cell(row, task.statusMessage || "");
+  cell(row, task.statusMessage || "", "says");
   const last = cell(row, "");
   if (!["queued", "running", "input_required"].includes(task.state)) return;
   const button = document.createElement("button");
   button.textContent = "Cancel";
+  button.className = "cancel";
   button.onclick = () => attempt(async () => {
     if (!confirm("Cancel this run of " + task.tool + "?")) return;
     button.disabled = true;
-    fill(row, await ask("/api/tasks/" + task.id + "/cancel", "POST"));
+    try {
+      await ask("/api/tasks/" + task.id + "/cancel", "POST");
+      // The server has a moment to stop; then the row says what came of it.
+      await new Promise((done) => setTimeout(done, 1500));
+      fill(row, await ask("/api/tasks/" + task.id, "GET"));
+    } finally {
+      button.disabled = false;
+    }
   });
   last.append(button);
+}
+
+function detail(task) {
+  const list = one.querySelector("dl");
+  list.replaceChildren();
+  one.querySelector("h2").textContent = task.tool;
+  const { facts, ...rest } = task;
+  for (const [name, value] of [...Object.entries(rest), ...Object.entries(facts || {})]) {
+    if (value === null || value === undefined) continue;
+    const term = document.createElement("dt");
+    term.textContent = name.replace("dev.raincheck/", "");
+    const text = document.createElement("dd");
+    text.textContent = typeof value === "object" ? JSON.stringify(value) : value;
+    list.append(term, text);
+  }
+  one.hidden = false;
+  one.scrollIntoView({ block: "nearest" });
 }
 
 async function attempt(work) {
@@ -63,5 +94,6 @@ function show(from) {
 }
 
 form.onsubmit = (event) => { event.preventDefault(); show(null); };
+one.querySelector("button").onclick = () => { one.hidden = true; };
 more.onclick = () => show(cursor);
 show(null);

@@ -39,7 +39,7 @@ pub(super) async fn answer(admin: &Admin, request: &Parts) -> Answer {
     match route {
         Route::Healthz => text(StatusCode::OK, "text/plain", "ok\n"),
         Route::Readyz => ready(admin),
-        Route::Metrics => text(StatusCode::OK, metrics::TYPE, metrics::write(&admin.runner)),
+        Route::Metrics => text(StatusCode::OK, metrics::TYPE, metrics::write(&admin.runner, &admin.servers)),
         Route::Tasks => tasks::list(&admin.runner, request.uri.query().unwrap_or_default()).await,
         Route::Task(id) => tasks::show(&admin.runner, id),
         Route::Cancel(id) => tasks::cancel(&admin.runner, id).await,
@@ -56,6 +56,9 @@ fn ready(admin: &Admin) -> Answer {
         _ if admin.runner.is_draining() => "it is stopping".to_owned(),
         Health::Ready => return text(StatusCode::OK, "text/plain", "ready\n"),
         Health::LowSpace(low) => low.to_string(),
+        Health::Full { max } => {
+            format!("the task store holds its {max} tasks; wait until some expire, raise store.max_tasks or lower keep")
+        }
         Health::Failed(failed) => failed.to_string(),
         Health::Closed => "the store is closed".to_owned(),
     };

@@ -24,6 +24,9 @@ struct Query {
 const USUAL: usize = 50;
 const MOST: usize = 500;
 
+/// Characters of the beginning of an id that may stand for it.
+const LEAST: usize = 4;
+
 /// Bytes of an owner's digest that are shown: enough to tell owners apart, not enough to guess from.
 const SHOWN: usize = 6;
 
@@ -71,7 +74,7 @@ pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
     }
     tracing::info!(task = ?task.id, tool = task.tool, "an operator cancels a task");
     match runner.cancel(&task, Canceller::Operator).await {
-        Ok(()) => match find(runner, id) {
+        Ok(()) => match find(runner, task.id.as_str()) {
             Ok(task) => {
                 let status = if task.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
                 value(status, &shown(runner, &task))
@@ -83,14 +86,27 @@ pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
 }
 
 fn find(runner: &Runner, id: &str) -> Result<Committed<Task>, Box<Answer>> {
-    let unknown = || {
-        Box::new(refused(StatusCode::NOT_FOUND, "there is no such task; the whole ID is wanted, as the list shows it"))
+    let unknown = || Box::new(refused(StatusCode::NOT_FOUND, "there is no such task"));
+    let found = match id.parse::<TaskId>() {
+        Ok(id) => runner.store().look(&id).map(|task| task.into_iter().collect()),
+        Err(_) => runner.store().look_like(beginning(id).ok_or_else(unknown)?),
     };
-    let id: TaskId = id.parse().map_err(|_| unknown())?;
-    match runner.store().look(&id) {
-        Ok(task) => task.ok_or_else(unknown),
-        Err(error) => Err(Box::new(unreadable(&error))),
+    let found: Vec<_> = found.map_err(|error| Box::new(unreadable(&error)))?;
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(task), None) => Ok(task),
+        (None, _) => Err(unknown()),
+        (Some(_), Some(_)) => {
+            Err(Box::new(refused(StatusCode::CONFLICT, "several tasks have IDs that begin so; give more of it")))
+        }
     }
+}
+
+/// The beginning of an id, as the logs show it (`06h2gr3b5o2k4s…`) or a person may type it.
+fn beginning(id: &str) -> Option<&str> {
+    // In an address the dots are three bytes, escaped.
+    let short = id.trim_end_matches('…').trim_end_matches("%E2%80%A6").trim_end_matches("...");
+    (short.len() >= LEAST && short.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(short)
 }
 
 fn unreadable(error: &ReadError) -> Answer {

@@ -82,7 +82,7 @@ pub async fn run(
     let operators = Jobs::new();
     if let (Some((listener, local)), Some(config)) = (admin, &config.admin) {
         tracing::info!(address = %local, "operators are served");
-        let admin = Admin::new(stack.runner().clone(), config, local);
+        let admin = Admin::new(stack.runner().clone(), config, local).with_servers(servers.clone());
         operators.spawn("operators", admin.serve(listener, operators.clone()));
     }
 

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use tower_layer::Layer;
 
 use crate::clock::{SharedClock, SystemClock};
-use crate::config::{Config, ServerConfig, StoreConfig};
+use crate::config::{Config, ServerConfig, StoreConfig, ToolRule};
 use crate::jobs::Jobs;
 use crate::lists::{Lists, ListsLayer};
 use crate::policy::Policies;
@@ -63,7 +63,11 @@ impl Stack {
         let policies = Policies::for_server(&server.name, &config.defaults, &config.tools);
         let tasks = TasksLayer::new(self.runner.clone(), &server.name, policies).for_server(server).layer(behind);
         tasks.recover(self.take_left(|task| task.server == server.name));
-        ListsLayer::for_server(server, &self.lists).layer(tasks)
+        let meters = self.runner.history().meters();
+        let of_server = |rule: &&ToolRule| rule.server.as_ref().is_none_or(|name| *name == server.name);
+        let named = config.tools.iter().filter(of_server).map(|rule| rule.pattern.as_str());
+        meters.know(&server.name, named.filter(|name| !name.contains('*')));
+        ListsLayer::for_server(server, &self.lists).telling(meters.clone()).layer(tasks)
     }
 
     /// What runs on the store.

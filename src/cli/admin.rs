@@ -46,14 +46,14 @@ enum Command {
     },
     /// What is known of a task, without its arguments and its result
     Show {
-        /// The id of the task
+        /// The id of the task, or the beginning of it, as the logs show it
         id: String,
         #[command(flatten)]
         common: Common,
     },
     /// Stop a task, whoever owns it
     Cancel {
-        /// The id of the task
+        /// The id of the task, or the beginning of it, as the logs show it
         id: String,
         #[command(flatten)]
         common: Common,
@@ -129,11 +129,13 @@ async fn cancel(id: &str, common: &Common) -> Result<String, String> {
     if has_ended(&before) {
         return Ok(shown(&before, "It had ended before; there was nothing to stop.", common));
     }
-    let mut task = ask(Method::POST, id, "/cancel", common).await?;
+    // From here on it is the one that was found.
+    let whole = before.get("id").and_then(Value::as_str).unwrap_or(id);
+    let mut task = ask(Method::POST, whole, "/cancel", common).await?;
     let until = Instant::now() + PATIENCE;
     while !has_ended(&task) && Instant::now() < until {
         sleep(POLL).await;
-        task = ask(Method::GET, id, "", common).await?;
+        task = ask(Method::GET, whole, "", common).await?;
     }
     let said = if has_ended(&task) { "It has ended." } else { "It was asked to stop and has not ended yet." };
     Ok(shown(&task, said, common))

@@ -131,9 +131,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
 
     let mut section = part(reader, "owner");
     let owner = owner::read(reader, &mut section);
-    let names = owner.tokens.iter().map(|token| token.name.clone()).collect();
-    let any_name = owner.tokens.is_empty() || owner.jwt.is_some();
-    let owner_rules = owner_limits::read(reader, &mut section, (!any_name).then_some(&names));
+    let owner_rules = owner_limits::read(reader, &mut section, &owner);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "limits");

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::fault::did_you_mean;
 use super::policy::{Cost, Rate};
 use super::reader::{Reader, Section};
+use super::run::{OwnerConfig, OwnerSource};
 use super::setting::{Setting, expected};
 
 /// What owners may use.
@@ -18,15 +18,21 @@ pub struct OwnerRules {
     pub all: OwnerLimits,
     /// Owners with a name: of a listed token, of a gateway's header, or the subject of a signed token.
     pub named: BTreeMap<String, OwnerLimits>,
+    /// Names that listed tokens stand for.
+    pub tokens: BTreeSet<String>,
+    /// Whose subjects the named may be, if signed tokens of an issuer are taken.
+    pub issuer: Option<String>,
 }
 
-/// What one owner may use. They hold for calls of tools.
+/// What one owner may use. All but `max_tasks` hold for calls of tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerLimits {
     /// Runs at the same time; `None` for no limit but the common one.
     pub max_running: Option<usize>,
     /// Calls that wait for a slot; `None` for no limit but the common one.
     pub max_queued: Option<usize>,
+    /// Tasks in the store, ended ones too; `None` for no limit but the common one.
+    pub max_tasks: Option<usize>,
     /// How often runs may be started; `None` for as often as one likes.
     pub rate: Option<Rate>,
     /// What may be spent; `None` for no limit.
@@ -60,14 +66,10 @@ impl OwnerRules {
     }
 }
 
-/// Reads both. To be called with the section `[owner]`.
-///
-/// `known` are the names that owners can have; `None` if they can have any.
-pub(super) fn read<'a>(
-    reader: &mut Reader<'a>,
-    owner: &mut Section<'a>,
-    known: Option<&BTreeSet<String>>,
-) -> OwnerRules {
+/// Reads both. To be called with the section `[owner]`, after the rest of it, which says `who` callers are.
+pub(super) fn read<'a>(reader: &mut Reader<'a>, owner: &mut Section<'a>, who: &OwnerConfig) -> OwnerRules {
+    let tokens: BTreeSet<String> = who.tokens.iter().map(|token| token.name.clone()).collect();
+    let issuer = who.jwt.as_ref().map(|jwt| jwt.issuer.clone());
     let mut section = owner.table(reader, "limits");
     let all = limits(reader, &mut section, &OwnerLimits::default());
     section.finish(reader, &[]);
@@ -77,24 +79,31 @@ pub(super) fn read<'a>(
         if name.is_none() && !section.has(reader, "name") {
             section.fault(reader, "name", "is missing: the name of the owner that it holds for");
         }
-        if let (Some(name), Some(known)) = (&name, known)
-            && !known.contains(name)
-        {
-            let guess = did_you_mean(name, known.iter().map(String::as_str));
-            let name = name.escape_debug();
-            section.note(
-                reader,
-                "name",
-                format!("no [[owner.token]] has the name \"{name}\", so this holds for nobody{guess}"),
-            );
-        }
         let limits = limits(reader, &mut section, &all);
+        if let Some(why) = name.as_ref().and_then(|name| unknown(name, &tokens, who)) {
+            section.fault(reader, "name", why);
+        }
         if name.is_some_and(|name| named.insert(name, limits).is_some()) {
             section.fault(reader, "name", "an earlier entry has the same name; make them one");
         }
         section.finish(reader, &[]);
     }
-    OwnerRules { all, named }
+    OwnerRules { all, named, tokens, issuer }
+}
+
+/// Why no caller can have this name, if that is known.
+fn unknown(name: &str, tokens: &BTreeSet<String>, who: &OwnerConfig) -> Option<String> {
+    if who.jwt.is_some() || matches!(who.from, OwnerSource::Header { .. }) || tokens.contains(name) {
+        return None;
+    }
+    if tokens.is_empty() {
+        return Some(
+            "no caller has a name: that takes [[owner.token]], [owner.jwt] or from = \"header:NAME\"".to_owned(),
+        );
+    }
+    let known: Vec<_> = tokens.iter().take(8).map(|name| format!("\"{}\"", name.escape_debug())).collect();
+    let more = if tokens.len() > known.len() { ", …" } else { "" };
+    Some(format!("no [[owner.token]] has this name; there are {}{more}", known.join(", ")))
 }
 
 fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, default: &OwnerLimits) -> OwnerLimits {
@@ -102,6 +111,7 @@ fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, default: &Owne
     OwnerLimits {
         max_running: bound(section.get(reader, "max_running"), default.max_running),
         max_queued: bound(section.get(reader, "max_queued"), default.max_queued),
+        max_tasks: bound(section.get(reader, "max_tasks"), default.max_tasks),
         rate: section.get(reader, "rate").map_or(default.rate, |Bound(rate)| rate),
         budget: section.get(reader, "budget").map_or(default.budget, |Bound(budget)| budget),
     }

@@ -7,7 +7,14 @@ use crate::shared_map::SharedMap;
 
 /// Counts runs by tool. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub struct Meters(Arc<SharedMap<String, Meter>>);
+pub struct Meters(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    by_name: SharedMap<String, Meter>,
+    /// Tools that are known to be there.
+    known: SharedMap<String, ()>,
+}
 
 /// The runs of one tool since the start of the process.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,7 +49,9 @@ pub const BOUNDS: [f64; 13] = [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.
 
 /// Tools with counts of their own. Those that come later share one: whoever calls made-up names must not fill the
 /// memory.
-const MOST: usize = 256;
+const MOST: usize = 1024;
+/// Of them: such as are neither listed nor configured, but have given a result.
+const UNLISTED: usize = 256;
 
 impl End {
     /// All of them.
@@ -68,19 +77,38 @@ impl End {
 }
 
 impl Meters {
+    /// These tools of a server are there: it lists them, or the config names them. All others are counted together
+    /// until they have given a result.
+    pub fn know<'a>(&self, server: &str, tools: impl IntoIterator<Item = &'a str>) {
+        for tool in tools {
+            let name = super::name(server, tool);
+            if name.len() > super::LONGEST_NAME || self.0.known.get(name.as_str()).is_some() {
+                continue;
+            }
+            if self.0.known.len() >= MOST {
+                return;
+            }
+            self.0.known.insert(name, ());
+        }
+    }
+
     pub(super) fn count(&self, name: &str, end: End, took: Duration) {
         let change = |meter: &mut Meter| meter.count(end, took);
-        if self.0.update(name, change).is_some() {
+        let counts = &self.0.by_name;
+        if counts.update(name, change).is_some() {
             return;
         }
-        let name = if self.0.len() < MOST { name } else { super::OTHER };
-        self.0.update_or_insert(name.to_owned(), Meter::default, change);
+        // Callers can make names up: those of tools that nobody has seen are not to take the places of the others.
+        let is_known = self.0.known.get(name).is_some();
+        let has_place = is_known || (end == End::Completed && counts.len() < UNLISTED);
+        let name = if has_place && counts.len() < MOST { name } else { super::OTHER };
+        counts.update_or_insert(name.to_owned(), Meter::default, change);
     }
 
     /// The counts of each server and tool, in the order of their names.
     pub fn all(&self) -> Vec<(String, String, Meter)> {
         let mut all = Vec::new();
-        self.0.for_each(|name, meter| {
+        self.0.by_name.for_each(|name, meter| {
             let (server, tool) = super::parts(name);
             all.push((server.to_owned(), tool.to_owned(), meter.clone()));
         });
@@ -125,13 +153,25 @@ mod tests {
     }
 
     #[test]
-    fn made_up_names_share_one_place() {
+    fn made_up_names_share_one_place_and_take_none_from_tools_that_are_there() {
         let meters = Meters::default();
-        for at in 0..1000 {
-            meters.count(&crate::history::name("s", &at.to_string()), End::ServerError, Duration::ZERO);
+        let count = |tool: &str, end| meters.count(&crate::history::name("s", tool), end, Duration::ZERO);
+        for at in 0..5000 {
+            count(&format!("made-up-{at}"), End::ServerError);
         }
+        assert_eq!((meters.all().len(), meters.all()[0].2.ends[2]), (1, 5000));
+        // Even by a server that gives a result to whatever is called.
+        for at in 0..5000 {
+            count(&format!("answered-{at}"), End::Completed);
+        }
+        assert_eq!(meters.all().len(), UNLISTED, "with the one for all others");
+        meters.know("s", ["listed"]);
+        count("listed", End::Timeout);
         let all = meters.all();
-        assert_eq!(all.len(), MOST + 1);
-        assert_eq!((all[0].0.as_str(), all[0].2.ends[2]), ("(other)", 1000 - MOST as u64));
+        assert!(all.iter().any(|(_, tool, meter)| tool == "listed" && meter.ends[4] == 1));
+        let many: Vec<_> = (0..5000).map(|at| format!("listed-{at}")).collect();
+        meters.know("s", many.iter().map(String::as_str));
+        many.iter().for_each(|tool| count(tool, End::Completed));
+        assert!(meters.all().len() <= MOST + 1 && meters.0.known.len() <= MOST);
     }
 }

@@ -120,6 +120,8 @@ impl History {
         for (name, record) in kept {
             if let Some(kept) = record::decode(&record) {
                 history.make_room();
+                let (server, tool) = parts(&name);
+                history.0.meters.know(server, [tool]);
                 history.0.tools.insert(name, Entry { kept, saved: true });
             }
         }
@@ -288,6 +290,7 @@ mod tests {
     #[test]
     fn only_results_make_a_history_and_tell_how_long_a_tool_takes() {
         let history = History::default();
+        history.meters().know("s", ["t"]);
         for end in [End::ToolError, End::ServerError, End::Cancelled, End::Timeout, End::Failed] {
             history.ended("s", "t", end, seconds(1), START);
             assert_eq!((known(&history), history.is_unsaved()), (vec![], false), "{end:?}");

@@ -5,12 +5,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use tower::ServiceExt as _;
 use tower_service::Service;
 
 use super::Shared;
 use super::known::{Key, State, Whose};
-use crate::protocol::{Call, Event, Failure, Method, Notification, Outcome, Reason, Reply, ReplySender};
+use crate::protocol::{Call, Event, Failure, Json, Method, Notification, Outcome, Reason, Reply, ReplySender};
 
 /// How long a new list is waited for where an old one is known.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -101,11 +102,23 @@ where
     }
 }
 
+/// What is read of a list of tools.
+#[derive(Deserialize)]
+struct Tools {
+    tools: Vec<Tool>,
+}
+
+#[derive(Deserialize)]
+struct Tool {
+    name: String,
+}
+
 impl Shared {
     /// Keeps a good answer, and puts the last one in the place of a failure.
     fn judge(&self, key: Key, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Result(result) => {
+                self.tell(&key, &result);
                 self.known.put(key, &result);
                 Outcome::Result(result)
             }
@@ -118,6 +131,15 @@ impl Shared {
                 None => Outcome::Failed(failure),
             },
             other => other,
+        }
+    }
+
+    /// Whose runs are counted by name.
+    fn tell(&self, key: &Key, result: &Json) {
+        if let (Some(meters), Method::ListTools) = (&self.meters, key.method())
+            && let Ok(Tools { tools }) = result.read::<Tools>()
+        {
+            meters.know(&self.server, tools.iter().map(|tool| tool.name.as_str()));
         }
     }
 

@@ -18,6 +18,7 @@ use tower_service::Service;
 
 use self::known::{Key, Known, Whose};
 use crate::config::ServerConfig;
+use crate::history::Meters;
 use crate::jobs::Jobs;
 use crate::protocol::{Call, Method, Reply};
 
@@ -38,6 +39,8 @@ struct Shared {
     /// Whether all callers see the same.
     share: bool,
     known: Known,
+    /// Told which tools there are.
+    meters: Option<Meters>,
     jobs: Jobs,
 }
 
@@ -46,12 +49,20 @@ impl ListsLayer {
     /// waited for in `jobs`.
     pub fn new(server: &str, share: bool, jobs: &Jobs) -> Self {
         let known = Known::default();
-        Self(Arc::new(Shared { server: server.to_owned(), share, known, jobs: jobs.clone() }))
+        Self(Arc::new(Shared { server: server.to_owned(), share, known, meters: None, jobs: jobs.clone() }))
     }
 
     /// With what the config of the server says.
     pub fn for_server(config: &ServerConfig, jobs: &Jobs) -> Self {
         Self::new(&config.name, config.share, jobs)
+    }
+
+    /// Tells `meters` which tools the server lists.
+    #[must_use]
+    pub fn telling(self, meters: Meters) -> Self {
+        let Shared { server, share, jobs, .. } = &*self.0;
+        let (server, share, jobs, known) = (server.clone(), *share, jobs.clone(), Known::default());
+        Self(Arc::new(Shared { server, share, known, meters: Some(meters), jobs }))
     }
 }
 

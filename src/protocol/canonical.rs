@@ -12,19 +12,53 @@ use super::json::Json;
 /// The canonical text of `json`: members in the order of their names, no white space, one spelling of each string and
 /// number. Texts differ if the values do; what cannot be decoded (half of a surrogate pair) counts as it is spelled.
 pub fn canonical(json: &Json) -> Vec<u8> {
-    let mut text = Text { bytes: json.bytes(), at: 0 };
-    let mut out = Vec::with_capacity(json.len());
-    text.value(&mut out);
+    let mut text = Text { bytes: json.bytes(), at: 0, unsorted: Vec::new() };
+    let mut written = Vec::with_capacity(json.len());
+    text.value(&mut written);
+    let mut unsorted = text.unsorted;
+    if unsorted.is_empty() {
+        return written;
+    }
+    unsorted.sort_unstable_by_key(|object| object.open);
+    let mut out = Vec::with_capacity(written.len());
+    put_sorted(&written, 0..written.len(), &unsorted, &mut out);
     out
+}
+
+/// Copies a part of what was written, with the members of its objects in order. Each byte is copied once, however deep
+/// it stands: else depth and size would let a caller make each level dear.
+fn put_sorted(written: &[u8], part: Range<usize>, unsorted: &[Unsorted], out: &mut Vec<u8>) {
+    let mut at = part.start;
+    let next = |at: usize| unsorted.get(unsorted.partition_point(|object| object.open < at));
+    while let Some(object) = next(at).filter(|object| object.open < part.end) {
+        out.extend_from_slice(written.get(at..=object.open).unwrap_or_default());
+        for (place, member) in object.members.iter().enumerate() {
+            if place > 0 {
+                out.push(b',');
+            }
+            put_sorted(written, member.clone(), unsorted, out);
+        }
+        at = object.close;
+    }
+    out.extend_from_slice(written.get(at..part.end).unwrap_or_default());
 }
 
 /// A valid JSON text, and how far it was read. No text of a caller is nested deeper than the front allows.
 struct Text<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// The objects that came in another order.
+    unsorted: Vec<Unsorted>,
 }
 
-/// A member of an object: its name in UTF-16, as the RFC orders them, and where its canonical text is behind the brace.
+/// An object that was written as it came: where its braces are, and its members in order.
+struct Unsorted {
+    open: usize,
+    close: usize,
+    members: Vec<Range<usize>>,
+}
+
+/// A member of an object: its name in UTF-16, as the RFC orders them, and where it was written.
 struct Member {
     name: Vec<u16>,
     text: Range<usize>,
@@ -47,35 +81,29 @@ impl<'a> Text<'a> {
 
     fn object(&mut self, out: &mut Vec<u8>) {
         self.at += 1;
+        let open = out.len();
         out.push(b'{');
-        let start = out.len();
         let mut members = Vec::new();
         while matches!(self.peek(), Some(byte) if byte != b'}') {
             if !members.is_empty() {
                 out.push(b',');
             }
-            let from = out.len() - start;
+            let from = out.len();
             let (text, name) = string(self.string());
             out.extend_from_slice(&text);
             out.push(b':');
             self.peek();
             self.at += 1;
             self.value(out);
-            members.push(Member { name, text: from..out.len() - start });
+            members.push(Member { name, text: from..out.len() });
             self.pass(b',');
         }
         self.at += 1;
-        // What is in order already stays where it is: with depth and size a caller could make each level dear.
         if !members.is_sorted_by(|one, next| one.name <= next.name) {
-            let written = out.split_off(start);
             // A name that appears twice keeps its order: two readers could read two different values.
             members.sort_by(Member::compare);
-            for member in &members {
-                if out.len() > start {
-                    out.push(b',');
-                }
-                out.extend_from_slice(written.get(member.text.clone()).unwrap_or_default());
-            }
+            let members = members.into_iter().map(|member| member.text).collect();
+            self.unsorted.push(Unsorted { open, close: out.len(), members });
         }
         out.push(b'}');
     }

@@ -173,3 +173,19 @@ fn flat(value: &Value) -> Value {
         other => other.clone(),
     }
 }
+
+#[test]
+fn deep_objects_in_reverse_order_are_sorted_at_every_level() {
+    const LEVELS: usize = 60;
+    let (mut text, mut expected) = ("1".to_owned(), "1".to_owned());
+    for level in 0..LEVELS {
+        text = format!(r#"{{"z":{level},"m":[{{"b":2,"a":{text}}},{{"d":1,"c":2}}],"a":0}}"#);
+        let level = level.to_string();
+        let mut number = Vec::new();
+        super::number(level.as_bytes(), &mut number);
+        let number = String::from_utf8(number).unwrap();
+        expected = format!(r#"{{"a":0,"m":[{{"a":{expected},"b":2}},{{"c":2,"d":1}}],"z":{number}}}"#);
+    }
+    let json = Json::parse(text.into_bytes().into()).unwrap();
+    assert_eq!(String::from_utf8(canonical(&json)).unwrap(), expected);
+}

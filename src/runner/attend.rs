@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::admission::Fare;
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
+use super::joining::left_behind;
 use super::live::Phase;
 use super::promote::Seed;
 use super::recover::{Anchoring, Lost, is_lost};
@@ -373,12 +374,27 @@ impl Attendance {
     fn may_be_left(&self, seat: &Seat) -> bool {
         let found = self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable());
         let begun_again = self.run.may_run_again() && self.run.parcel.is_kept();
-        matches!(seat, Seat::Task(_)) && (found || begun_again)
+        match seat {
+            Seat::Task(_) => found || begun_again,
+            // Its caller can come back for the second run.
+            Seat::Held(held) => begun_again && matches!(held.standing, Standing::Recorded(_)),
+            Seat::Parked(_) => false,
+        }
     }
 
     /// Leaves the run to the next process.
     fn leave(&mut self, seat: Seat) {
-        let Seat::Task(owned) = seat else { return };
+        let owned = match seat {
+            Seat::Task(owned) => owned,
+            Seat::Held(mut held) => {
+                self.running = Running::Over;
+                if let Some(recorded) = held.take_record() {
+                    recorded.settler.hand_over();
+                }
+                return held.done(Outcome::Failed(left_behind()));
+            }
+            Seat::Parked(_) => return,
+        };
         if self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable()) {
             self.running.leave();
         } else {
@@ -402,6 +418,7 @@ impl Attendance {
         if !seat.is_recorded() {
             return;
         }
+        seat.call_off();
         if asks {
             // Its questions are refused after this: what the tool makes of that is no result of its work.
             return seat.stopped().await;

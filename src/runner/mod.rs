@@ -224,18 +224,22 @@ impl Runner {
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        if self.0.draining.is_cancelled() || self.0.jobs.is_stopping() {
+        let repeat = match Repeat::of(&self.0.store, &plan, &call) {
+            Ok(repeat) => repeat,
+            Err(error) => return Reply::ready(Outcome::Error(error)),
+        };
+        // A repeat may still join a call that runs.
+        if self.0.jobs.is_stopping() || (repeat.is_none() && self.0.is_ending()) {
             return Reply::ready(Outcome::Failed(stopping()));
         }
-        let parcel = Parcel::of(&plan, &call, self.0.store.clock().now());
-        match Repeat::of(&self.0.store, &plan, &call) {
-            Ok(None) => {}
-            Ok(Some(repeat)) => {
+        let parcel = Parcel::of(&plan, &call, self.0.store.clock().now(), repeat.is_some());
+        match repeat {
+            None => {}
+            Some(repeat) => {
                 let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
                 let enter = |sender| joining::enter(run, repeat, inner, call, sender);
                 return Reply::driven(&self.0.jobs, "run a call with a key", enter);
             }
-            Err(error) => return Reply::ready(Outcome::Error(error)),
         }
         let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
@@ -295,7 +299,7 @@ impl Runner {
 
     /// Whether nothing more is started.
     pub fn is_draining(&self) -> bool {
-        self.0.draining.is_cancelled() || self.0.jobs.is_stopping()
+        self.0.is_ending()
     }
 
     /// How many calls wait for a slot.
@@ -322,6 +326,13 @@ impl Runner {
     /// Resolves when no run is left.
     pub async fn idle(&self) {
         self.0.jobs.idle().await;
+    }
+}
+
+impl Shared {
+    /// Whether nothing more is started.
+    fn is_ending(&self) -> bool {
+        self.draining.is_cancelled() || self.jobs.is_stopping()
     }
 }
 

@@ -260,7 +260,7 @@ fn queue_timeout(limit: Duration) -> Failure {
     let limit = humantime::format_duration(limit);
     Failure::new(
         Reason::QueueTimeout,
-        format!("no slot was free within {limit} (queue_timeout); the call was not sent"),
+        format!("no slot was free within {limit} (queue_timeout); the call was not sent, call the tool again later"),
         Retry::Yes,
     )
 }

@@ -186,6 +186,17 @@ impl Seat {
         }
     }
 
+    /// Says that the run is being stopped: nobody is to join it any more who has no key for it.
+    pub(super) fn call_off(&self) {
+        let live = match self {
+            Self::Held(Held { standing: Standing::Recorded(recorded), .. })
+            | Self::Parked(Parked { record: Some(recorded), .. }) => &recorded.live,
+            Self::Task(owned) => &owned.live,
+            Self::Held(_) | Self::Parked(_) => return,
+        };
+        live.cancel();
+    }
+
     /// Ends what was asked to stop. Nobody is on the line any more.
     pub(super) async fn stopped(self) {
         match self {

@@ -1,19 +1,20 @@
 //! Operations that are committed together: decided one after the other, written and published at once.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
 use super::keys::{Claim, Claimed, Keyed};
 use super::luggage::{Beside, Packed};
 use super::op::{Answer, Op, Outcome, Purged};
+use super::quota::{KEPT_PART, Tally};
 use super::shared::{Hot, Shared};
 use super::space::Room;
 use super::{ChangeError, CommitError, Committed, StoreFailed};
 use crate::clock::Timestamp;
-use crate::task::{Change, KeyDigest, Refusal, Task, TaskId};
+use crate::task::{Change, KeyDigest, Owner, Refusal, Task, TaskId};
 
 /// Counts that are kept in `meta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,7 @@ pub(super) struct Batch<'a> {
     now: Timestamp,
     writes: Writes,
     counts: Counts,
+    tally: &'a mut Tally,
     /// Tasks as they will be.
     next: HashMap<TaskId, Arc<Task>>,
     /// Keys that are claimed here.
@@ -39,7 +41,7 @@ pub(super) struct Batch<'a> {
     luggage: HashMap<TaskId, Beside>,
     /// Tasks that are made here.
     created: Vec<TaskId>,
-    purged: Vec<TaskId>,
+    purged: Vec<(TaskId, Owner)>,
     answers: Vec<Pending>,
 }
 
@@ -78,13 +80,14 @@ type Decided = Result<Arc<Task>, (Refusal, Arc<Task>)>;
 pub(super) const COUNTS: &str = "counts";
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(shared: &'a Shared, engine: &'a Engine, counts: Counts) -> Self {
+    pub(super) fn new(shared: &'a Shared, engine: &'a Engine, counts: Counts, tally: &'a mut Tally) -> Self {
         Self {
             shared,
             engine,
             now: shared.clock.now(),
             writes: Writes::default(),
             counts: Counts { commits: counts.commits + 1, ..counts },
+            tally,
             next: HashMap::new(),
             keyed: HashMap::new(),
             luggage: HashMap::new(),
@@ -154,15 +157,48 @@ impl<'a> Batch<'a> {
         if self.current(&task.id)?.is_some() {
             return Err(CommitError::Exists);
         }
+        self.check_owner(&task.owner)?;
         self.writes.put_task(&task, record)?;
         self.writes.put_owned(&task);
         self.writes.put_questions(None, &task)?;
         self.load(task.id, luggage)?;
         self.counts.tasks += 1;
+        self.tally.made(&task.owner);
         self.created.push(task.id);
         // Before the write, so that no reader takes what sled shows early for durable.
         self.shared.hot.insert(task.id, Hot::Pending);
         Ok(self.will_be(task))
+    }
+
+    /// Whether an owner may have one task more.
+    fn check_owner(&mut self, owner: &Owner) -> Result<(), CommitError> {
+        let max = self.shared.max_tasks;
+        let most = self.shared.quotas.read().unwrap_or_else(PoisonError::into_inner).of(owner);
+        let left = max.saturating_sub(self.counts.tasks);
+        let is_scarce = left <= max / KEPT_PART;
+        if most.is_none() && !is_scarce {
+            return Ok(());
+        }
+        let has = self.owned(owner)?;
+        match most {
+            Some(most) if has >= most => Err(CommitError::OwnerFull { max: most }),
+            _ if is_scarce && has >= left => Err(CommitError::ShareFull { max }),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many tasks an owner has after what was decided in this batch so far.
+    fn owned(&mut self, owner: &Owner) -> Result<u64, CommitError> {
+        if let Some(count) = self.tally.get(owner) {
+            return Ok(count);
+        }
+        let stored = self.engine.owned(owner).map_err(CommitError::failed)?;
+        let is_theirs = |id: &&TaskId| self.next.get(*id).is_some_and(|task| task.owner == *owner);
+        let made = self.created.iter().filter(is_theirs).count();
+        let gone = self.purged.iter().filter(|(_, other)| other == owner).count();
+        let count = (stored + made as u64).saturating_sub(gone as u64);
+        self.tally.put(owner, count);
+        Ok(count)
     }
 
     fn claim(
@@ -275,7 +311,8 @@ impl<'a> Batch<'a> {
                     self.writes.remove_key(&of_call);
                 }
                 self.counts.tasks = self.counts.tasks.saturating_sub(1);
-                self.purged.push(key.id);
+                self.purged.push((key.id, task.owner));
+                self.tally.purged(&task.owner);
                 purged.tasks += 1;
                 purged.files.extend(super::outcome_file(&task));
             }
@@ -358,7 +395,7 @@ impl<'a> Batch<'a> {
             }
             shared.watched.with(&id, |watchers| watchers.send_replace(()));
         }
-        for id in &purged {
+        for (id, _) in &purged {
             shared.cache.remove(id);
         }
         for answer in answers {

@@ -15,6 +15,7 @@ use super::batch::{Batch, COUNTS, Counts, FailedBatch};
 use super::directory::{Directory, Marker, MarkerState};
 use super::engine::{Engine, EngineError, Writes};
 use super::op::Op;
+use super::quota::Tally;
 use super::shared::{Hot, Shared, Slot};
 use super::{CommitError, Committed, StoreFailed};
 use crate::task::TaskId;
@@ -28,6 +29,7 @@ pub(super) struct Committer {
     pub(super) counts: Counts,
     /// Tasks whose creation was reported as failed, but which may be on the disk.
     pub(super) doubtful: Vec<TaskId>,
+    pub(super) tally: Tally,
 }
 
 /// Why the thread stops serving.
@@ -94,7 +96,7 @@ impl Committer {
                 first.refuse(CommitError::Closed);
                 return None;
             };
-            let mut batch = Batch::new(&shared, engine, self.counts);
+            let mut batch = Batch::new(&shared, engine, self.counts, &mut self.tally);
             batch.add(first);
             let mut ops = 1;
             while ops < MAX_OPS && batch.bytes() < MAX_BYTES {
@@ -117,6 +119,7 @@ impl Committer {
             }
             Err(failed) => {
                 self.doubtful.extend(&failed.created);
+                self.tally.clear();
                 self.mend(failed)
             }
         };

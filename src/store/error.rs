@@ -22,6 +22,16 @@ pub enum CommitError {
         /// `max_tasks` of the config.
         max: u64,
     },
+    /// The owner has as many tasks as it may.
+    OwnerFull {
+        /// `max_tasks` of the owner.
+        max: u64,
+    },
+    /// The store is nearly full, and the owner has its share.
+    ShareFull {
+        /// `max_tasks` of the store.
+        max: u64,
+    },
     /// The record would be larger than the store takes.
     TooLarge {
         /// Its bytes.
@@ -88,6 +98,11 @@ pub enum Health {
     Ready,
     /// It takes no new tasks until there is space; the rest goes on.
     LowSpace(LowSpace),
+    /// It takes no new tasks until some have expired; the rest goes on.
+    Full {
+        /// `max_tasks` of the config.
+        max: u64,
+    },
     /// It takes nothing until it could be opened again, which it tries by itself.
     Failed(StoreFailed),
     /// It was closed.
@@ -101,14 +116,20 @@ impl CommitError {
 
     /// The failure that the call is answered with. Nothing was sent to a server.
     pub fn to_failure(&self) -> Failure {
+        self.failure("; nothing was sent")
+    }
+
+    fn failure(&self, addition: &str) -> Failure {
         let (reason, retry) = match self {
             Self::Busy => (Reason::Busy, Retry::After(Duration::from_secs(1))),
-            Self::LowSpace(_) | Self::Full { .. } => (Reason::Store, Retry::After(Duration::from_mins(1))),
+            Self::LowSpace(_) | Self::Full { .. } | Self::OwnerFull { .. } | Self::ShareFull { .. } => {
+                (Reason::Store, Retry::After(Duration::from_mins(1)))
+            }
             Self::Failed(_) => (Reason::Store, Retry::After(Duration::from_secs(5))),
             Self::TooLarge { .. } | Self::Exists => (Reason::Store, Retry::No),
             Self::Closed => (Reason::Stopping, Retry::After(Duration::from_secs(5))),
         };
-        Failure::new(reason, self.to_string(), retry)
+        Failure::new(reason, format!("{self}{addition}"), retry)
     }
 }
 
@@ -117,7 +138,12 @@ impl ChangeError {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Commit(
-                CommitError::Busy | CommitError::LowSpace(_) | CommitError::Full { .. } | CommitError::Failed(_),
+                CommitError::Busy
+                | CommitError::LowSpace(_)
+                | CommitError::Full { .. }
+                | CommitError::OwnerFull { .. }
+                | CommitError::ShareFull { .. }
+                | CommitError::Failed(_),
             ) => false,
             Self::Refused(..)
             | Self::Unknown
@@ -129,7 +155,8 @@ impl ChangeError {
     pub fn to_failure(&self) -> Failure {
         match self {
             Self::Refused(..) | Self::Unknown => Failure::new(Reason::Store, self.to_string(), Retry::No),
-            Self::Commit(error) => error.to_failure(),
+            // What was wanted was no call.
+            Self::Commit(error) => error.failure(""),
         }
     }
 }
@@ -153,6 +180,16 @@ impl fmt::Display for CommitError {
             Self::Full { max } => write!(
                 f,
                 "the task store holds its {max} tasks; wait until some expire, or raise store.max_tasks or lower keep"
+            ),
+            Self::OwnerFull { max } => write!(
+                f,
+                "you have {max} tasks in the store, as many as you may (max_tasks of the owner); try again when some of \
+                 them have expired"
+            ),
+            Self::ShareFull { max } => write!(
+                f,
+                "the task store is nearly full (store.max_tasks = {max}), and you have your share of it; try again when \
+                 some of your tasks have expired"
             ),
             Self::TooLarge { bytes, limit } => write!(
                 f,

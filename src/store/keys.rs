@@ -10,7 +10,7 @@ use super::luggage::{Luggage, Packed};
 use super::op::Op;
 use super::{CommitError, Committed, ReadError, Store, codec};
 use crate::clock::Timestamp;
-use crate::protocol::{Failure, Retry};
+use crate::protocol::{Failure, Reason, Retry};
 use crate::task::{Cause, KeyDigest, Owner, State, Task, TaskId};
 
 /// What is claimed of the key of a call.
@@ -18,7 +18,8 @@ use crate::task::{Cause, KeyDigest, Owner, State, Task, TaskId};
 pub struct Claim {
     /// A digest of what the call asks for: with the same key it must be the same.
     pub arguments: [u8; 32],
-    /// How long after its start a task that has ended is still found; `None` for as long as it is kept.
+    /// How long after its start a task that has ended is still found, if it ended well or nobody knows how; `None` for as
+    /// long as it is kept, however it ended.
     pub within: Option<Duration>,
 }
 
@@ -59,7 +60,12 @@ impl Claim {
         match &task.state {
             State::Queued | State::Running { .. } | State::InputRequired { .. } => true,
             State::Failed { cause: Cause::Ours(Failure { retry: Retry::Yes | Retry::After(_), .. }) } => false,
-            State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => !is_expired() && !is_late(),
+            State::Completed { .. }
+            | State::Failed { cause: Cause::Ours(Failure { reason: Reason::OutcomeUnknown, .. }) } => {
+                !is_expired() && !is_late()
+            }
+            // A caller who gave no key and calls again after that wants a new run.
+            State::Failed { .. } | State::Cancelled { .. } => self.within.is_none() && !is_expired(),
         }
     }
 }

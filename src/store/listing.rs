@@ -49,6 +49,9 @@ pub struct Page {
 /// Records that are looked at for one page: a filter that hardly anything fits must not read the whole store at once.
 const LOOKED_AT: usize = 4096;
 
+/// Tasks that are looked at whose ids begin alike.
+const ALIKE: usize = 16;
+
 /// Records that are read together.
 const CHUNK: usize = 256;
 
@@ -117,6 +120,13 @@ impl Store {
         let found = self.inner.shared.find(id)?;
         let now = self.clock().now();
         Ok(found.filter(|task| task.expires().is_none_or(|expires| expires > now)))
+    }
+
+    /// The tasks whose ids begin so, if they have not expired; of many the first few. For operators.
+    pub fn look_like(&self, beginning: &str) -> Result<Vec<Committed<Task>>, ReadError> {
+        let ids = self.inner.shared.read(|engine| engine.ids_like(beginning, ALIKE))?;
+        let found = ids.iter().map(|id| self.look(id));
+        found.filter_map(Result::transpose).collect()
     }
 
     /// The owner of tasks whose digest begins with these bytes; two if more than one begins so. For operators.

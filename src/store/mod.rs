@@ -34,6 +34,7 @@ mod open_error;
 mod outcome;
 mod questions;
 mod quiet;
+mod quota;
 mod shared;
 mod shelf;
 mod space;
@@ -53,11 +54,13 @@ pub use listing::{Filter, Page, Status};
 pub use luggage::{Anchored, Dispatch, Luggage};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
 pub use outcome::Ending;
+pub use quota::Quotas;
 pub use shelf::Shelf;
 pub use sweep::Swept;
 pub use watch::Watch;
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
@@ -122,6 +125,11 @@ impl Store {
     /// The owner that `principal` is in this store.
     pub fn owner(&self, principal: &Principal) -> Owner {
         self.inner.shared.key.owner(principal)
+    }
+
+    /// From now on owners may have so many tasks; until this is called, as many as the store takes.
+    pub fn limit_owners(&self, quotas: Quotas) {
+        *self.inner.shared.quotas.write().unwrap_or_else(PoisonError::into_inner) = quotas;
     }
 
     /// The clock of everything in this store.
@@ -216,6 +224,9 @@ impl Store {
         let shared = &self.inner.shared;
         match &*shared.engine.read().unwrap_or_else(PoisonError::into_inner) {
             Slot::Open(_) => match shared.space.room() {
+                Room::Enough if shared.counts.tasks.load(Ordering::Relaxed) >= shared.max_tasks => {
+                    Health::Full { max: shared.max_tasks }
+                }
                 Room::Enough => Health::Ready,
                 Room::Low(low) => Health::LowSpace(low),
                 Room::Gone => Health::Failed(StoreFailed::gone()),

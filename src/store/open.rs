@@ -17,6 +17,7 @@ use super::files::OutcomeFiles;
 use super::large::LargeOutcomes;
 use super::op::Op;
 use super::open_error::{Damage, OpenCause};
+use super::quota::Tally;
 use super::shared::{CommittedCounts, Hot, Shared, Slot};
 use super::space::Space;
 use crate::clock::SharedClock;
@@ -101,6 +102,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         key: found.key,
         clock,
         max_tasks: config.max_tasks,
+        quotas: std::sync::RwLock::default(),
         counts: CommittedCounts::default(),
         sooner: Notify::new(),
         next_sweep: AtomicU64::new(u64::MAX),
@@ -116,6 +118,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         cache_bytes: sled_bytes,
         counts: found.counts,
         doubtful: Vec::new(),
+        tally: Tally::default(),
     };
     Ok(Parts { shared, committer, ops, left_open })
 }

@@ -12,6 +12,7 @@ use super::engine::{Engine, EngineError, ExpiryKey};
 use super::files::OutcomeFiles;
 use super::large::LargeOutcomes;
 use super::luggage::Beside;
+use super::quota::Quotas;
 use super::space::Space;
 use super::{Committed, ReadError, StoreFailed};
 use crate::clock::{SharedClock, Timestamp};
@@ -35,6 +36,7 @@ pub(super) struct Shared {
     pub(super) key: OwnerKey,
     pub(super) clock: SharedClock,
     pub(super) max_tasks: u64,
+    pub(super) quotas: RwLock<Quotas>,
     /// As of the last commit.
     pub(super) counts: CommittedCounts,
     /// Tells the sweep that something goes away before it wanted to wake up.

@@ -14,6 +14,7 @@ use super::directory::try_for_a_while;
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
 use super::keys::Claim;
 use super::op::Op;
+use super::quota::Tally;
 use super::shared::{Hot, Slot};
 use crate::clock::{SystemClock, Timestamp};
 use crate::config::{Cost, Durability, StoreConfig};
@@ -292,15 +293,16 @@ fn a_key_is_purged_with_its_task() {
     let expiry = Expiry::Limited { ttl: Duration::ZERO, keep: Duration::ZERO };
     let task = Task { key: Some(key), expiry, ..example(State::Cancelled { by: Canceller::Owner }, Asked::default()) };
     let keys = || shared.read(|engine| Ok(engine.keys())).unwrap();
+    let mut tally = Tally::default();
     if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
-        let mut batch = Batch::new(&shared, engine, committer.counts);
+        let mut batch = Batch::new(&shared, engine, committer.counts, &mut tally);
         let claim = Claim { arguments: [4; 32], within: None };
         let record = encode(&task);
         let expires = ExpiryKey { expires: task.expires().unwrap(), id: task.id };
         batch.add(Op::Claim { task, record, luggage: Box::default(), key, claim, answer: oneshot::channel().0 });
         let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
         assert_eq!((counts.tasks, keys()), (1, 1));
-        let mut batch = Batch::new(&shared, engine, counts);
+        let mut batch = Batch::new(&shared, engine, counts, &mut tally);
         batch.add(Op::Purge { keys: vec![expires], answer: oneshot::channel().0 });
         let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
         assert_eq!((counts.tasks, keys()), (0, 0));
@@ -329,8 +331,9 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
     };
     let (refused, kept) = (task(), task());
     let keyed = Task { key: Some(KeyDigest::from_bytes([3; 32])), ..task() };
+    let mut tally = Tally::default();
     if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
-        let mut batch = Batch::new(&shared, engine, committer.counts);
+        let mut batch = Batch::new(&shared, engine, committer.counts, &mut tally);
         for task in [&refused, &kept] {
             let (answer, _) = oneshot::channel();
             batch.add(Op::Create { task: task.clone(), record: encode(task), luggage: Box::default(), answer });

@@ -38,6 +38,7 @@ use self::listening::Hub;
 use self::questions::Askers;
 use self::stdio::StdioUpstream;
 
+pub use self::sessions::SessionFigures;
 pub use self::stdio::{GuardProgram, guard};
 pub(crate) use self::stdio::{lines, scan};
 
@@ -108,6 +109,14 @@ impl Upstream {
     /// The server's name in the config.
     pub fn name(&self) -> &str {
         &self.0.setup.config.name
+    }
+
+    /// How many sessions or processes there are and were.
+    pub fn sessions(&self) -> SessionFigures {
+        match &self.0.link {
+            Link::Stdio(stdio) => stdio.figures(),
+            Link::Http(http) => http.figures(),
+        }
     }
 
     /// Starts or connects to the server for this caller, if that has not been done. Dropping the future leaves that

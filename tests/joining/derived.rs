@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use raincheck::config::{Dedupe, Mode, ToolPolicy};
-use raincheck::protocol::{Call, Outcome, Principal};
+use raincheck::protocol::{Call, Failure, Outcome, Principal, Reason, Retry, RpcError};
 use serde_json::json;
 
 use crate::callers::{KINDS, Kind, assert_joined, call, call_of, done, export, keyed, outcome, policy};
@@ -56,6 +56,62 @@ async fn a_call_within_the_window_is_the_same_call() {
     let _three = proxy.send(call_of(Principal::Named("bo".into()), Kind::Plain, export())).await;
     proxy.next_sent().await;
     proxy.next_sent().await;
+}
+
+#[tokio::test]
+async fn a_call_that_failed_or_was_cancelled_is_begun_anew_within_the_window() {
+    for kind in KINDS {
+        let mut proxy = with(Dedupe::Window(Duration::from_hours(1)));
+        let timeout = Failure::new(Reason::Timeout, "too long", Retry::Unknown);
+        for failed in [Outcome::Error(RpcError::new(-32000, "no")), Outcome::Failed(timeout)] {
+            let one = proxy.send(plain(kind)).await;
+            proxy.next_sent().await.1.done(failed);
+            outcome(one).await;
+        }
+        // Its caller leaves, so it is stopped; the next one comes while the server has not answered that.
+        let one = proxy.send(plain(kind)).await;
+        let (_, server) = proxy.next_sent().await;
+        drop(one);
+        server.cancelled().await;
+        let again = proxy.send(plain(kind)).await.in_background();
+        server.done(Outcome::Error(RpcError::new(0, "Request cancelled")));
+        let (_, server) = proxy.next_sent().await;
+        server.done(done());
+        let Outcome::Result(result) = outcome(again).await else { panic!("{kind:?}") };
+        assert_eq!(result.as_str(), crate::callers::RESULT, "a run of its own");
+        assert_joined(outcome(proxy.send(plain(kind)).await).await);
+        proxy.assert_sent_no_more();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_an_operator_or_its_owner_stops_holds_nobody_who_calls_again() {
+    let mut proxy = with(Dedupe::Window(Duration::from_hours(1)));
+    let _held = proxy.send(plain(Kind::Plain)).await.in_background();
+    let (_, server) = proxy.next_sent().await;
+    let page = proxy.store.list(raincheck::store::Filter::default(), None, 9).await.unwrap();
+    proxy.runner.cancel(&page.tasks[0], raincheck::task::Canceller::Operator).await.unwrap();
+    server.cancelled().await;
+    let again = proxy.send(plain(Kind::Plain)).await.in_background();
+    // Until the second would have joined.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    server.done(Outcome::Error(RpcError::new(0, "Request cancelled")));
+    proxy.next_sent().await.1.done(done());
+    let Outcome::Result(_) = outcome(again).await else { panic!() };
+}
+
+#[tokio::test]
+async fn a_run_that_was_lost_is_not_begun_anew_within_the_window() {
+    let mut proxy = with(Dedupe::Window(Duration::from_hours(1)));
+    let one = proxy.send(plain(Kind::Plain)).await;
+    drop(proxy.next_sent().await);
+    for lost in [outcome(one).await, outcome(proxy.send(plain(Kind::Plain)).await).await] {
+        let Outcome::Failed(failure) = lost else { panic!() };
+        assert_eq!(failure.reason, Reason::OutcomeUnknown);
+    }
+    proxy.assert_sent_no_more();
 }
 
 #[tokio::test]

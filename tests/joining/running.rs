@@ -119,6 +119,27 @@ async fn when_the_first_leaves_the_line_a_repeat_takes_its_place() {
 }
 
 #[tokio::test]
+async fn while_the_proxy_stops_a_repeat_still_joins_and_a_first_call_is_refused() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let ended = proxy.send(keyed(Kind::Plain, "ended", export())).await;
+    proxy.next_sent().await.1.done(done());
+    outcome(ended).await;
+    let one = proxy.send(call(Kind::Plain)).await.in_background();
+    let (_, server) = proxy.next_sent().await;
+    proxy.runner.drain();
+    let two = proxy.send(call(Kind::Plain)).await.in_background();
+    let Outcome::Failed(failure) = outcome(proxy.send(keyed(Kind::Plain, "new", export())).await).await else {
+        panic!()
+    };
+    assert_eq!(failure.reason, raincheck::protocol::Reason::Stopping);
+    assert_joined(outcome(proxy.send(keyed(Kind::Plain, "ended", export())).await).await);
+    server.done(done());
+    assert!(matches!(outcome(one).await, Outcome::Result(_)));
+    assert_joined(outcome(two).await);
+    proxy.assert_sent_no_more();
+}
+
+#[tokio::test]
 async fn two_that_arrive_together_run_once() {
     let mut proxy = Proxy::new(policy(Mode::Auto));
     for round in 0..100 {

@@ -26,6 +26,18 @@ async fn admin_of(proxy: &Proxy) -> String {
     format!("http://{}", line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap())
 }
 
+async fn admin_metrics(url: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let address = url.strip_prefix("http://").unwrap();
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request =
+        format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer t0ken\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    within(PATIENCE, stream.read_to_string(&mut text)).await.unwrap();
+    text
+}
+
 #[tokio::test]
 async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     let rest = "[admin]\nhttp = \"127.0.0.1:0\"\ntoken = \"t0ken\"\n[defaults]\nmode = \"task\"";
@@ -45,7 +57,25 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     let shown = admin(&["show", id, "--json"]).await;
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!((shown["state"].as_str(), shown["server"].as_str()), (Some("running"), Some("behind")));
-    assert!(admin(&["cancel", id]).await.status.success());
+    // As a line of the log shows it.
+    let short = format!("{}…", &id[..14]);
+    assert!(said(&admin(&["show", &short]).await).contains(id));
+    client.ask("tools/list", "", "").await;
+    for tool in ["broken", "made_up"] {
+        let task = client.handle(tool, "{}").await;
+        client.ended(&task).await;
+    }
+    let metrics = admin_metrics(&url).await;
+    assert!(!metrics.contains("made_up"), "{metrics}");
+    for line in [
+        "raincheck_runs_total{server=\"behind\",tool=\"broken\",outcome=\"server_error\"} 1",
+        "raincheck_upstream_sessions{server=\"behind\"} 1",
+        "raincheck_upstream_sessions_opened_total{server=\"behind\"} 1",
+        "raincheck_upstream_sessions_lost_total{server=\"behind\"} 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+    }
+    assert!(admin(&["cancel", &short]).await.status.success());
     let cancelled = client.ended(id).await;
     assert!(cancelled.message.contains("cancelled by the operator"), "{}", cancelled.message);
     assert!(said(&admin(&["list", "--state", "running"]).await).contains("no such tasks"));

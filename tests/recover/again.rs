@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use raincheck::config::{Mode, ToolPolicy};
-use raincheck::protocol::{Ask, Event, Failure, Json, Outcome, Question, QuestionKind};
+use raincheck::protocol::{Ask, CallKey, Event, Failure, Json, Outcome, Question, QuestionKind, Reason};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::support::layer::{PATIENCE, Proxy};
 use crate::{ARGUMENTS, begin, call_with, cancel, done, more_sent, reason, rerun, tasks};
@@ -20,6 +21,49 @@ async fn a_run_that_is_lost_by_a_crash_is_begun_again_once_and_no_more() {
     let mut proxy = proxy.crashes(rerun()).await;
     assert_eq!(reason(&proxy.ended(&id).await), "outcome_unknown");
     assert_eq!(more_sent(&mut proxy), 0);
+}
+
+#[tokio::test]
+async fn a_held_call_with_a_key_is_begun_again_once_although_it_cannot_become_a_task() {
+    let policy = || ToolPolicy { mode: Mode::Sync, ..rerun() };
+    let keyed = || {
+        let mut call = call_with(ARGUMENTS);
+        call.caller.key = Some(CallKey::read("k").unwrap());
+        call
+    };
+    for stops_in_order in [false, true] {
+        let mut proxy = Proxy::new(policy());
+        let held = proxy.send(keyed()).await.in_background();
+        let (_call, _sender) = proxy.next_sent().await;
+        let mut proxy = if stops_in_order {
+            let proxy = proxy.stops(policy()).await;
+            let Outcome::Failed(failure) = held.outcome().await else { panic!() };
+            assert_eq!(failure.reason, Reason::Stopping);
+            assert!(failure.message.contains("next process"), "{}", failure.message);
+            proxy
+        } else {
+            proxy.crashes(policy()).await
+        };
+        let (call, sender) = proxy.next_sent().await;
+        assert_eq!(call.params.raw(), keyed().params.raw());
+        let repeat = proxy.send(keyed()).await;
+        sender.done(done("second"));
+        let said = crate::support::calls::shown(timeout(PATIENCE, repeat.outcome()).await.unwrap());
+        assert_eq!(
+            (&said["content"][0]["text"], &said["_meta"]["dev.raincheck/joined"]),
+            (&json!("second"), &json!(true))
+        );
+        assert_eq!(more_sent(&mut proxy), 0);
+    }
+    // Twice and no more, and not without the policy.
+    let mut proxy = Proxy::new(policy());
+    let _held = proxy.send(keyed()).await.in_background();
+    let (_call, _sender) = proxy.next_sent().await;
+    let mut proxy = proxy.crashes(policy()).await;
+    let (_call, _sender) = proxy.next_sent().await;
+    let mut proxy = proxy.crashes(policy()).await;
+    let Outcome::Failed(failure) = proxy.ask(keyed()).await else { panic!() };
+    assert_eq!((failure.reason, more_sent(&mut proxy)), (Reason::OutcomeUnknown, 0));
 }
 
 #[tokio::test]

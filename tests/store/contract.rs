@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use raincheck::protocol::{Failure, Reason, RpcError};
-use raincheck::store::{ChangeError, CommitError, Ending, Health};
-use raincheck::task::{Cause, Expiry, Refusal, State, TaskId};
+use raincheck::protocol::{Failure, Principal, Reason, Retry, RpcError};
+use raincheck::store::{ChangeError, CommitError, Ending, Health, Quotas};
+use raincheck::task::{Cause, Expiry, Refusal, State, Task, TaskId};
 
 use crate::support::{START, TestStore, expiry, json};
 
@@ -164,6 +164,57 @@ async fn a_store_takes_no_more_tasks_than_it_may() {
 }
 
 #[tokio::test]
+async fn nobody_fills_the_store_for_all_others_also_after_a_restart() {
+    let test = TestStore::configured(|config| config.max_tasks = 16);
+    let of = |owner, test: &TestStore| Task { owner, ..test.running(Expiry::Never) };
+    let (ann, bo) = (test.owner(), test.other_owner());
+    let mut made = Vec::new();
+    let refused = loop {
+        match test.store.create(of(ann, &test)).await {
+            Ok(task) => made.push(task.id),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, CommitError::ShareFull { max: 16 }) && made.len() == 14, "{refused}, {}", made.len());
+    let failure = refused.to_failure();
+    assert_eq!((failure.reason, failure.retry), (Reason::Store, Retry::After(Duration::from_mins(1))));
+    assert!(failure.message.contains("your share") && failure.message.contains("nothing was sent"), "{failure:?}");
+    test.store.create(of(bo, &test)).await.unwrap();
+    let test = test.reopened_with(|config| config.max_tasks = 16).await;
+    assert!(matches!(test.store.create(of(ann, &test)).await, Err(CommitError::ShareFull { .. })));
+    assert!(matches!(test.store.create(of(bo, &test)).await, Err(CommitError::ShareFull { .. })), "one is for a third");
+    let third = test.store.owner(&Principal::Named("cy".into()));
+    test.store.create(of(third, &test)).await.unwrap();
+    assert!(matches!(test.store.create(of(third, &test)).await, Err(CommitError::Full { .. })));
+}
+
+#[tokio::test]
+async fn an_owner_has_no_more_tasks_than_its_limit_and_as_many_again_when_they_are_gone() {
+    let test = TestStore::new();
+    let (ann, bo) = (test.owner(), test.other_owner());
+    test.store.limit_owners(Quotas { all: Some(2), named: [(*bo.digest(), Some(3))].into() });
+    let of = |owner| Task { owner, ..test.running(expiry(60, 30)) };
+    let first = test.store.create(of(ann)).await.unwrap().id;
+    test.store.create(of(ann)).await.unwrap();
+    // All in one batch: what is decided in it counts.
+    let (one, two, three, four) = tokio::join!(
+        test.store.create(of(bo)),
+        test.store.create(of(bo)),
+        test.store.create(of(bo)),
+        test.store.create(of(bo))
+    );
+    assert!(one.is_ok() && two.is_ok() && three.is_ok());
+    assert!(matches!(four, Err(CommitError::OwnerFull { max: 3 })), "{four:?}");
+    let refused = test.store.create(of(ann)).await.unwrap_err();
+    assert!(matches!(refused, CommitError::OwnerFull { max: 2 }) && !refused.to_string().contains("store.max"));
+    test.store.settle(&first, Ending::Cancelled).await.unwrap();
+    test.clock.advance(Duration::from_secs(61));
+    assert_eq!(test.store.sweep().await.unwrap().purged, 1);
+    test.store.create(of(ann)).await.unwrap();
+    assert!(test.store.create(of(ann)).await.is_err());
+}
+
+#[tokio::test]
 async fn a_directory_that_was_removed_refuses_new_tasks() {
     let test = TestStore::new();
     std::fs::remove_dir_all(test.directory.path().join("store")).unwrap();
@@ -232,5 +283,3 @@ async fn a_closed_store_says_so() {
     assert!(matches!(settled, Err(ChangeError::Commit(CommitError::Closed))));
     test.store.close().await;
 }
-
-use raincheck::task::Task;

@@ -68,10 +68,15 @@ impl TestStore {
 
     /// Closes the store and opens it again.
     pub(crate) async fn reopened(self) -> Self {
+        self.reopened_with(|_| {}).await
+    }
+
+    /// The same, with another configuration.
+    pub(crate) async fn reopened_with(self, change: impl FnOnce(&mut StoreConfig)) -> Self {
         self.jobs.stop();
         self.jobs.idle().await;
         self.store.close().await;
-        Self::with(self.directory, self.clock.now(), |_| {})
+        Self::with(self.directory, self.clock.now(), change)
     }
 
     pub(crate) fn owner(&self) -> Owner {

@@ -95,6 +95,21 @@ impl Proxy {
         Self::around(policy, bounds, Linger::AtMost(Duration::from_millis(50)), TasksLayer::refuse_strange_states)
     }
 
+    /// With a store for so few tasks.
+    pub fn holding(policy: ToolPolicy, max_tasks: u64) -> Self {
+        let change = |config: &mut StoreConfig| config.max_tasks = max_tasks;
+        let (bounds, linger) = (Bounds { running: 100, waiting: 100 }, Linger::AtMost(Duration::from_millis(50)));
+        Self::configured(
+            tempfile::tempdir().unwrap(),
+            policy,
+            bounds,
+            linger,
+            |layer| layer,
+            change,
+            OwnerRules::default(),
+        )
+    }
+
     /// With limits for owners.
     pub fn ruled(policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
         Self::in_folder(tempfile::tempdir().unwrap(), policy, bounds, rules)
@@ -146,9 +161,23 @@ impl Proxy {
         min_free: u64,
         rules: OwnerRules,
     ) -> Self {
+        let set = |config: &mut StoreConfig| config.min_free_bytes = Some(min_free);
+        Self::configured(folder, policy, bounds, linger, change, set, rules)
+    }
+
+    fn configured(
+        folder: TempDir,
+        policy: ToolPolicy,
+        bounds: Bounds,
+        linger: Linger,
+        change: impl FnOnce(TasksLayer) -> TasksLayer,
+        set: impl FnOnce(&mut StoreConfig),
+        rules: OwnerRules,
+    ) -> Self {
         let runs = Jobs::new();
         let path = folder.path().join("store");
-        let config = StoreConfig { min_free_bytes: Some(min_free), ..store_config(&path) };
+        let mut config = store_config(&path);
+        set(&mut config);
         let Opened { store, left_open } = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
         let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, rules);
         let (sender, sent) = mpsc::unbounded_channel();

@@ -103,13 +103,19 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "[[owner.limit]]\nmax_running = 1\n[[owner.limit]]\nname = \"a\"\n[[owner.limit]]\nname = \"a\"\nbudget = 5",
+        "[[owner.token]]\nname = \"a\"\ntoken = \"t\"\n\
+         [[owner.limit]]\nmax_running = 1\n[[owner.limit]]\nname = \"a\"\n[[owner.limit]]\nname = \"a\"\nbudget = 5",
         &[
             ("owner.limit[0].name", "is missing"),
             ("owner.limit[2].name", "same name"),
             ("owner.limit[2].budget", "an amount and a period"),
         ],
     ),
+    (
+        "[[owner.token]]\nname = \"ann\"\ntoken = \"t\"\n[[owner.limit]]\nname = \"an\"",
+        &[("owner.limit[0].name", "no [[owner.token]] has this name; there are \"ann\"")],
+    ),
+    ("[[owner.limit]]\nname = \"ann\"", &[("owner.limit[0].name", "no caller has a name")]),
     ("[owner]\ntrusted = [\"10.0.0.1\"]", &[("owner.trusted", "only means something with from")]),
     (
         "[[owner.token]]\nname = \"a\"\ntoken = \"Bearer x\"\n[[owner.token]]\ntoken = \"t\"\ntoken_env = \"E\"",

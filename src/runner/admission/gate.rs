@@ -132,9 +132,10 @@ impl Gate {
         if let Some(tool) = &guest.tool {
             slots.check_rates(&claim, tool)?;
         }
+        let key = (owner, (guest.tool.as_ref().map_or(NO_TOOL, tool_key), ()));
         let fits = slots.fit(&claim);
         if !fits {
-            state.check_line(&claim, guest)?;
+            state.check_line(&claim, guest, &key)?;
         }
         if let Some(tool) = &guest.tool {
             state.slots.count_start(&claim, tool);
@@ -143,7 +144,6 @@ impl Gate {
             state.slots.take(&claim);
             return Ok(Entry::Free(Permits(Some((Arc::clone(self), claim)))));
         }
-        let key = (owner, (guest.tool.as_ref().map_or(NO_TOOL, tool_key), ()));
         let (sender, slots) = oneshot::channel();
         let number = state.push(key, claim, sender);
         Ok(Entry::Wait(Ticket { gate: Arc::clone(self), number, key, slots }))
@@ -176,15 +176,21 @@ impl Gate {
 
 impl State {
     /// Whether one more may wait.
-    fn check_line(&self, claim: &Claim, guest: &Guest<'_>) -> Result<(), Failure> {
+    fn check_line(&self, claim: &Claim, guest: &Guest<'_>, key: &Key) -> Result<(), Failure> {
         let left = self.most_waiting.saturating_sub(self.line.len());
         let (owner, tool) =
             (self.slots.owners.get(claim.owner), claim.tool.and_then(|place| self.slots.tools.get(place)));
         let owner_waits = owner.map_or(0, |owner| owner.waiting);
         if let (Some(guest), Some(tool)) = (&guest.tool, tool)
-            && guest.policy.max_queued.is_some_and(|most| tool.waiting >= most)
+            && let Some(most) = guest.policy.max_queued
         {
-            return Err(refusal::tool_queue_full(guest.name, tool.pace.estimate()));
+            let left = most.saturating_sub(tool.waiting);
+            if left == 0 {
+                return Err(refusal::tool_queue_full(guest.name, tool.pace.estimate()));
+            }
+            if left <= kept_of(most) && self.waiting_at(key) >= left {
+                return Err(refusal::tool_queue_share_full(guest.name, tool.pace.estimate()));
+            }
         }
         let tool_calls = owner.map_or(0, |owner| owner.tools_waiting);
         if guest.tool.and_then(|tool| tool.limits.max_queued).is_some_and(|most| tool_calls >= most) {
@@ -197,6 +203,11 @@ impl State {
             return Err(refusal::queue_share_full(self.pace.estimate()));
         }
         Ok(())
+    }
+
+    /// How many calls of this owner wait for this tool.
+    fn waiting_at(&self, (owner, (tool, ())): &Key) -> usize {
+        self.line.within(owner).and_then(|tools| tools.within(tool)).map_or(0, Line::len)
     }
 
     fn push(&mut self, key: Key, claim: Claim, slots: oneshot::Sender<Permits>) -> u64 {
@@ -239,6 +250,12 @@ impl State {
             tool.waiting = tool.waiting.saturating_add_signed(change);
         }
     }
+}
+
+/// How many places of a tool's line are for owners who have fewer than are left: the last eighth, but at least one,
+/// since lines of tools are short.
+fn kept_of(most: usize) -> usize {
+    if most < 2 { 0 } else { (most / 8).max(1) }
 }
 
 fn has_limits(policy: &ToolPolicy) -> bool {

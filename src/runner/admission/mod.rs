@@ -17,6 +17,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -31,13 +32,16 @@ use super::{Bounds, Plan, What};
 use crate::config::{Cost, OwnerLimits, OwnerRules};
 use crate::jobs::Jobs;
 use crate::protocol::{Failure, Principal};
-use crate::store::Store;
+use crate::store::{Quotas, Store};
+use crate::task::Owner;
 
 /// Lets calls in.
 #[derive(Debug)]
 pub(super) struct Admission {
     gate: Arc<Gate>,
     rules: OwnerRules,
+    /// Owners whose names the configuration tells, by their digests.
+    known: HashMap<[u8; 32], Principal>,
     purses: Arc<Purses>,
 }
 
@@ -60,7 +64,14 @@ impl Admission {
         rules: OwnerRules,
     ) -> Self {
         let purses = Purses::open(store, jobs, ending, &rules);
-        Self { gate: Gate::new(bounds.running, bounds.waiting), rules, purses }
+        let known = known(store, &rules);
+        store.limit_owners(quotas(&rules, &known));
+        Self { gate: Gate::new(bounds.running, bounds.waiting), rules, known, purses }
+    }
+
+    /// Who an owner is that a record names: by name if that can be known, so that nobody has its limits twice.
+    pub(super) fn who(&self, owner: &Owner) -> Principal {
+        self.known.get(owner.digest()).cloned().unwrap_or_else(|| owner.principal())
     }
 
     /// Lets a call in, or says why not. Then nothing was counted.
@@ -86,11 +97,36 @@ impl Admission {
     }
 
     fn limits(&self, principal: &Principal) -> &OwnerLimits {
-        self.rules.of(match principal {
-            Principal::Named(name) => Some(name),
-            Principal::Subject { subject, .. } => Some(subject),
-            // Of an owner that only a record names no name is known.
-            Principal::Local | Principal::Anonymous | Principal::Credential(_) | Principal::Recorded { .. } => None,
-        })
+        self.rules.of(name_of(principal))
     }
+}
+
+/// The name that limits may be given to.
+fn name_of(principal: &Principal) -> Option<&str> {
+    match principal {
+        Principal::Named(name) => Some(name),
+        Principal::Subject { subject, .. } => Some(subject),
+        // A recorded one whose name is known was made that one again.
+        Principal::Local | Principal::Anonymous | Principal::Credential(_) | Principal::Recorded { .. } => None,
+    }
+}
+
+/// All whose digests can be computed: those without a name, and those whom the configuration names.
+fn known(store: &Store, rules: &OwnerRules) -> HashMap<[u8; 32], Principal> {
+    let names = rules.named.keys().chain(&rules.tokens);
+    let named = names.map(|name| Principal::Named(name.as_str().into()));
+    let subjects = rules.issuer.iter().flat_map(|issuer| {
+        let subject = |name: &String| (issuer.as_str().into(), name.as_str().into());
+        rules.named.keys().map(subject).map(|(issuer, subject)| Principal::Subject { issuer, subject })
+    });
+    let all = [Principal::Local, Principal::Anonymous].into_iter().chain(named).chain(subjects);
+    all.map(|principal| (*store.owner(&principal).digest(), principal)).collect()
+}
+
+/// How many tasks each owner may have.
+fn quotas(rules: &OwnerRules, known: &HashMap<[u8; 32], Principal>) -> Quotas {
+    let most = |limits: &OwnerLimits| limits.max_tasks.map(|most| most as u64);
+    let named = known.iter().filter(|(_, principal)| name_of(principal).is_some());
+    let named = named.map(|(digest, principal)| (*digest, most(rules.of(name_of(principal))))).collect();
+    Quotas { all: most(&rules.all), named }
 }

@@ -14,6 +14,15 @@ pub(super) fn tool_queue_full(tool: &str, wait: Duration) -> Failure {
     Failure::new(Reason::QueueFull, message, after(wait))
 }
 
+pub(super) fn tool_queue_share_full(tool: &str, wait: Duration) -> Failure {
+    let tool = shown(tool);
+    let message = format!(
+        "the line of calls of {tool} (max_queued) is nearly full, and you have your share of it; nothing was sent, try \
+         again when some of your calls are done"
+    );
+    Failure::new(Reason::QueueFull, message, after(wait))
+}
+
 pub(super) fn owner_queue_full(wait: Duration) -> Failure {
     let message = "too many of your calls wait for a free slot already (max_queued of the owner); nothing was sent, \
                    try again when some of them are done";

@@ -179,6 +179,20 @@ fn nobody_fills_the_line_and_each_refusal_names_its_limit() {
     assert!(refused.message.contains("limits.queue"), "{}", refused.message);
 }
 
+#[test]
+fn nobody_fills_the_line_of_a_tool_for_all_others() {
+    let (gate, of) = (Gate::new(1, 100), Of::tool(ToolPolicy { max_queued: Some(4), ..ToolPolicy::default() }));
+    let _running = of.free(&gate, "greedy", "t");
+    let _greedy: Vec<_> = (0..3).map(|_| of.wait(&gate, "greedy", "t")).collect();
+    // What waits for other tools does not count.
+    let _elsewhere: Vec<_> = (0..3).map(|_| Of::default().wait(&gate, "ann", "other")).collect();
+    let refused = of.refused(&gate, "greedy", "t");
+    assert_eq!((refused.reason, refused.retry), (Reason::QueueFull, Retry::After(Duration::from_secs(5))));
+    assert!(refused.message.contains("\"t\"") && refused.message.contains("your share"), "{}", refused.message);
+    let _ann = of.wait(&gate, "ann", "t");
+    assert!(of.refused(&gate, "bo", "t").message.contains("too many calls of \"t\""));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rate_lets_so_many_start_and_says_exactly_when_the_next_may() {
     let rate = Some(Rate { count: 2, per: Duration::from_mins(1) });

@@ -59,6 +59,7 @@ async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> F
             Entry::Differs => return answered(sender, key_reused()),
             Entry::Joins(stage) => stage,
             Entry::First(reservation) => match shared.store.earlier(&owner, &repeat.key, &repeat.claim).await {
+                Ok(None) if run.shared.is_ending() => return answered(sender, stopping()),
                 Ok(None) => {
                     let promote_at = match run.plan.way.promotion {
                         Promotion::Never | Promotion::AtOnce => None,
@@ -68,6 +69,9 @@ async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> F
                 }
                 Ok(Some(Claimed::Earlier(task) | Claimed::Made(task))) => {
                     drop(reservation);
+                    if shared.is_ending() && !task.state.is_terminal() && shared.live.get(&task.id).is_none() {
+                        return answered(sender, left_behind());
+                    }
                     return join(run, task.id, sender).await;
                 }
                 Ok(Some(Claimed::Differs)) => return answered(sender, key_reused()),
@@ -81,6 +85,9 @@ async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> F
             () = shared.jobs.stopping() => return answered(sender, stopping()),
         };
         if let Some(id) = ready {
+            if shared.is_ending() && shared.live.get(&id).is_none() {
+                return answered(sender, left_behind());
+            }
             return join(run, id, sender).await;
         }
     }
@@ -90,6 +97,11 @@ async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> F
 async fn ready(run: &Run, repeat: &Repeat, stage: &mut Stage) -> Option<TaskId> {
     let id = stage.recorded().await?;
     let store = &run.shared.store;
+    // A caller who gave no key does not want a run that is being stopped.
+    if repeat.claim.within.is_some() && run.shared.live.get(&id).is_some_and(|live| live.is_cancelled()) {
+        stage.gone().await;
+        return None;
+    }
     // It may have ended a moment ago, so that a repeat is a call of its own.
     match store.get(&store.owner(&run.principal), &id).await {
         Ok(Some(task)) if !repeat.claim.joins(&task, store.clock().now()) => {
@@ -115,6 +127,13 @@ pub(super) fn key_reused() -> Failure {
     let message = "this idempotency key belongs to an earlier call, of another tool or with other arguments; nothing \
                    was sent; a new call needs a new key, and a repeat the same tool and arguments";
     Failure::new(Reason::KeyReused, message, Retry::No)
+}
+
+/// The call goes on in the next process.
+pub(super) fn left_behind() -> Failure {
+    let message = "Raincheck is stopping; the call is left to the next process, which runs it: send it again then, with \
+                   the same key if it has one, and it joins that run";
+    Failure::new(Reason::Stopping, message, Retry::After(Duration::from_secs(5)))
 }
 
 /// The store cannot say now whether there was an earlier call; nothing was sent.

@@ -1,7 +1,7 @@
 //! How an earlier call ended, for a caller who repeats it.
 
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Failure, Json, JsonError, Outcome, Reason, Retry, RpcError};
+use crate::protocol::{Failure, Json, JsonError, Outcome, Reason, Retry, Rope, RpcError};
 use crate::store::{Committed, ReadError, Store};
 use crate::task::{Cause, State, Task};
 
@@ -41,6 +41,12 @@ pub(in crate::runner) fn cancelled() -> Failure {
     let message = "the call was cancelled on request (tasks/cancel); the tool may have done part of its work, check \
                    before calling it again; a new run needs another key";
     Failure::new(Reason::OutcomeUnknown, message, Retry::No)
+}
+
+/// A round of questions that was put to an earlier caller, marked like all that is joined.
+pub(super) fn of_round(round: Rope) -> Rope {
+    let round = round.into_json();
+    marked(&round).unwrap_or(round).into()
 }
 
 /// The result, with a word in its `_meta` that it is of an earlier call.

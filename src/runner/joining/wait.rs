@@ -52,7 +52,7 @@ impl Waiter {
                 return self.sender.done(outcome);
             }
             if let Some(round) = guest.as_ref().and_then(|guest| self.round(guest)) {
-                return self.sender.done(Outcome::Shaped(round));
+                return self.sender.done(Outcome::Shaped(outcome::of_round(round)));
             }
             let due = self.due(&task);
             if due == Some(Duration::ZERO) {

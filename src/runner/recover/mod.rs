@@ -21,10 +21,10 @@ use super::run::Run;
 use super::seat::{HandleDelivery, Owned};
 use super::settler::Settler;
 use super::{Plan, Runner};
-use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, Principal, TaskSupport};
+use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, TaskSupport};
 use crate::protocol::{Failure, Json, Reason, Reply, Retry};
-use crate::store::{Anchored, Committed, Ending, Store};
-use crate::task::{MOST_RERUNS, Owner, State, Task};
+use crate::store::{Anchored, Committed, Ending};
+use crate::task::{MOST_RERUNS, State, Task};
 
 pub(super) use again::{Lost, is_lost};
 pub(super) use anchoring::Anchoring;
@@ -46,6 +46,9 @@ enum Fate {
 /// Lost tasks that are settled at the same time: enough for one group commit, few enough for the store's queue.
 const AT_ONCE: usize = 64;
 
+/// Lost tasks that one line of the log names.
+const SHOWN: usize = 16;
+
 impl Runner {
     /// Goes on with tasks that an earlier process left open, on the server `inner`, each as its plan says. To be called
     /// before clients can come. Returns at once.
@@ -60,7 +63,7 @@ impl Runner {
             tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
             let run = Run {
                 shared: Arc::clone(&self.0),
-                principal: principal(&self.0.store, &task.owner),
+                principal: self.0.admission.who(&task.owner),
                 plan,
                 parcel: Parcel::Stored,
                 reruns: task.reruns,
@@ -129,7 +132,8 @@ impl Runner {
         if lost.is_empty() {
             return;
         }
-        tracing::warn!(tasks = lost.len(), "tasks were lost with the last process; they are settled");
+        let (count, first) = (lost.len(), lost.iter().map(|(task, _)| task.id).take(SHOWN).collect::<Vec<_>>());
+        tracing::warn!(tasks = count, ?first, "tasks were lost with the last process; they are settled");
         let store = self.0.store.clone();
         let end = move |(task, failure): (Committed<Task>, Failure)| {
             let store = store.clone();
@@ -151,12 +155,6 @@ fn not_started(why: &str) -> Failure {
     let text =
         format!("Raincheck was restarted before the call was sent, and {why}; nothing was run, call the tool again");
     Failure::new(Reason::NotStarted, text, Retry::Yes)
-}
-
-/// Who calls, as far as the record tells. The digest of a user without a name is that of nobody else.
-fn principal(store: &Store, owner: &Owner) -> Principal {
-    let nameless = [Principal::Local, Principal::Anonymous];
-    nameless.into_iter().find(|nameless| store.owner(nameless) == *owner).unwrap_or_else(|| owner.principal())
 }
 
 /// A call on behalf of a task that was left.

@@ -42,6 +42,23 @@ impl Engine {
         })
     }
 
+    /// How many tasks an owner has, durable or not. Looks at each of them.
+    pub(in crate::store) fn owned(&self, owner: &Owner) -> Result<u64, EngineError> {
+        caught(|| {
+            let mut count = 0;
+            for key in self.by_owner.scan_prefix(owner_bytes(owner)).keys() {
+                key?;
+                count += 1;
+            }
+            Ok(count)
+        })
+    }
+
+    /// Up to `limit` ids of tasks that begin so, the oldest first, durable or not.
+    pub(in crate::store) fn ids_like(&self, beginning: &str, limit: usize) -> Result<Vec<TaskId>, EngineError> {
+        caught(|| self.tasks.scan_prefix(beginning).keys().take(limit).map(|key| id_of(&key?)).collect())
+    }
+
     /// Up to two owners of tasks whose digests begin with `prefix`.
     pub(in crate::store) fn owners_like(&self, scheme: u8, prefix: &[u8]) -> Result<Vec<Owner>, EngineError> {
         let prefix = [&[scheme], prefix].concat();

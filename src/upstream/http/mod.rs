@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::endpoint::{Endpoint, EndpointError};
 use self::resource::Resource;
 use self::run::Runner;
+use super::sessions::SessionFigures;
 use super::{Setup, outcome};
 use crate::config::Transport;
 use crate::jobs::Jobs;
@@ -79,6 +80,14 @@ impl HttpUpstream {
     /// What the server says of who may use it (RFC 9728), if it does and its callers log in themselves.
     pub(super) async fn resource_metadata(&self) -> Option<Json> {
         self.resource.as_ref()?.metadata().await
+    }
+
+    /// How many sessions there are and were.
+    pub(super) fn figures(&self) -> SessionFigures {
+        self.runner.as_ref().map_or_else(
+            |_| SessionFigures::default(),
+            |runner| runner.0.sessions.figures().and(runner.0.sse.figures()),
+        )
     }
 
     /// Ends all calls, as outcome unknown, and all sessions.

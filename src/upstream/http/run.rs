@@ -48,7 +48,7 @@ pub(super) struct Inner {
     pub(super) old_sessions: OldSessions,
     pub(super) setup: Setup,
     /// For a server that turns out to speak nothing newer.
-    sse: SseUpstream,
+    pub(super) sse: SseUpstream,
     /// Ids of modern requests, which belong to no session.
     next_id: AtomicU64,
     /// Places for calls whose answer is still waited for after they were cancelled.

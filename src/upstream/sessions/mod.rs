@@ -12,7 +12,7 @@ mod tests;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -120,6 +120,27 @@ struct Inner<C: Connect> {
     pressed: Arc<AtomicBool>,
     jobs: Jobs,
     closing: CancellationToken,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    opened: AtomicU64,
+    refused: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// Sessions or processes with one server, for whoever watches the proxy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionFigures {
+    /// Those that are open or being opened.
+    pub open: u64,
+    /// Those that were opened since the start of the proxy.
+    pub opened: u64,
+    /// Those that could not be opened.
+    pub refused: u64,
+    /// Those of the opened that ended by themselves: the server ended or dropped them, or its process died.
+    pub lost: u64,
 }
 
 /// What somebody wants of a session.
@@ -141,6 +162,18 @@ struct Tenancy<C: Connect> {
     sessions: Arc<Inner<C>>,
     key: Key,
     slot: Arc<Slot<C::Session>>,
+}
+
+impl SessionFigures {
+    /// Both together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            open: self.open + other.open,
+            opened: self.opened + other.opened,
+            refused: self.refused + other.refused,
+            lost: self.lost + other.lost,
+        }
+    }
 }
 
 impl Want {
@@ -174,7 +207,16 @@ impl<C: Connect> Sessions<C> {
         let room = Arc::new(Semaphore::new(server.max_sessions.min(Semaphore::MAX_PERMITS)));
         let closing = CancellationToken::new();
         let rows = SharedMap::default();
-        Self(Arc::new(Inner { connector, server, rows, room, pressed: Arc::default(), jobs, closing }))
+        Self(Arc::new(Inner {
+            connector,
+            server,
+            rows,
+            room,
+            pressed: Arc::default(),
+            jobs,
+            closing,
+            counts: Counts::default(),
+        }))
     }
 
     /// A session for `call`, opened first if there is none. That of a legacy client is never opened here.
@@ -211,8 +253,14 @@ impl<C: Connect> Sessions<C> {
         self.0.closing.cancelled().await;
     }
 
+    /// Numbers about them.
+    pub(super) fn figures(&self) -> SessionFigures {
+        let Counts { opened, refused, lost } = &self.0.counts;
+        let [opened, refused, lost] = [opened, refused, lost].map(|count| count.load(Ordering::Relaxed));
+        SessionFigures { open: self.count() as u64, opened, refused, lost }
+    }
+
     /// How many sessions are open or being opened.
-    #[cfg(test)]
     fn count(&self) -> usize {
         let mut count = 0;
         self.0.rows.for_each(|_, row| count += row.len());
@@ -351,13 +399,17 @@ impl<C: Connect> Tenancy<C> {
             Err(failure) => {
                 // Given up first, so that whoever learns of the failure may try again at once.
                 self.give_up();
+                self.sessions.counts.refused.fetch_add(1, Ordering::Relaxed);
                 self.slot.state.send_replace(State::Failed(failure));
                 return;
             }
         };
+        self.sessions.counts.opened.fetch_add(1, Ordering::Relaxed);
         self.slot.state.send_replace(State::Open(session.clone()));
         tokio::select! {
-            () = session.over() => {}
+            () = session.over() => {
+                self.sessions.counts.lost.fetch_add(1, Ordering::Relaxed);
+            }
             () = self.idle() => tracing::debug!(server = %self.sessions.server.name, "an idle session is closed"),
             () = self.slot.dismissed.cancelled() => {}
             () = self.sessions.closing.cancelled() => {}

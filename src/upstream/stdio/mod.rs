@@ -14,7 +14,7 @@ mod stderr;
 use self::connection::Handed;
 use self::launch::Launcher;
 use super::beside::{self, Seen};
-use super::sessions::{OverConnection, Sessions, Want};
+use super::sessions::{OverConnection, SessionFigures, Sessions, Want};
 use super::{Setup, drive, log_level, outcome};
 use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 
@@ -55,6 +55,11 @@ impl StdioUpstream {
     pub(super) async fn prepare(&self, caller: &Caller) {
         // Why it failed is in the log; calls are told on their own.
         let _ = self.sessions.get(caller, Want::Presence).await;
+    }
+
+    /// How many processes there are and were.
+    pub(super) fn figures(&self) -> SessionFigures {
+        self.sessions.figures()
     }
 
     /// Ends all processes.

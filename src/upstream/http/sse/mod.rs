@@ -12,7 +12,7 @@ use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use crate::protocol::{Call, Caller, Outcome, ReplySender};
 use crate::upstream::beside::{self, Seen};
-use crate::upstream::sessions::{OverConnection, Sessions, Want};
+use crate::upstream::sessions::{OverConnection, SessionFigures, Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
 use crate::upstream::{Setup, drive, log_level, outcome};
 
@@ -72,6 +72,11 @@ impl SseUpstream {
     pub(super) async fn prepare(&self, caller: &Caller) {
         // Calls are told on their own why it failed.
         let _ = self.sessions.get(caller, Want::Presence).await;
+    }
+
+    /// How many connections there are and were.
+    pub(super) fn figures(&self) -> SessionFigures {
+        self.sessions.figures()
     }
 
     /// Ends all connections.
