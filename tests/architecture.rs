@@ -43,7 +43,7 @@ const WAITS: &[(&str, usize, &str)] = &[
     ("tests/limits.rs", 1, "that progress keeps a run from being idle needs progress over a time"),
     ("tests/proxy/fallbacks.rs", 1, "it is somebody on the way who cuts connections that are idle for a time"),
     ("tests/proxy/keys.rs", 1, "a kill comes at any moment"),
-    ("tests/proxy/kill.rs", 4, "a kill comes at any moment"),
+    ("tests/proxy/kill/mod.rs", 5, "a kill comes at any moment"),
     ("tests/proxy/life.rs", 1, "a task is forgotten when its time is over, which nobody is told"),
     ("tests/proxy/main.rs", 1, "for numbers of another process, which give no sign"),
     ("tests/proxy/scripted.rs", 1, "it is a tool that takes its time"),

@@ -134,6 +134,8 @@ async fn a_handle_of_somebody_else_is_as_unknown_as_none() {
                 assert_eq!(foreign, proxy.value(tool_of("bo", kind, name, &json!({ "job": other }))).await);
             }
         }
+        let unnamed = proxy.value(tool(Kind::Legacy, name, &json!("x"))).await;
+        assert!(unnamed["isError"] == true && words(&unnamed).contains("must be an object with \"job\""), "{unnamed}");
         let missing = proxy.value(tool(Kind::Legacy, name, &json!({}))).await;
         assert!(missing["isError"] == true && words(&missing).contains("\"job\""), "{missing}");
     }

@@ -37,6 +37,9 @@ impl Arguments {
         let Some(raw) = call.params.raw().member("arguments").filter(|raw| !raw.is_null()) else {
             return Ok(Self::default());
         };
+        if !raw.is_object() {
+            return Err(said_no("The arguments must be an object with \"job\", the handle. Nothing was done."));
+        }
         let read = raw.read::<Self>().map_err(|error| said_no(&format!("The arguments cannot be read: {error}.")))?;
         Ok(Self { content: raw.member("content").filter(|content| !content.is_null()).map(unquoted), ..read })
     }
