@@ -7,6 +7,7 @@ mod faults;
 mod life;
 mod listening;
 mod scripted;
+mod tasks;
 mod traffic;
 
 use std::path::PathBuf;
