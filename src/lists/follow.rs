@@ -192,7 +192,16 @@ async fn outcome(reply: &mut Reply, sender: Option<&ReplySender>) -> Outcome {
         match (event, sender) {
             (Event::Done(outcome), _) => return outcome,
             (event, Some(sender)) => sender.event(event),
-            (_, None) => {}
+            (
+                Event::Progress(_)
+                | Event::Log(_)
+                | Event::Ask(_)
+                | Event::Notification(_)
+                | Event::Attached(_)
+                | Event::Paused
+                | Event::Anchored(_),
+                None,
+            ) => {}
         }
     }
     Outcome::Failed(Failure::outcome_unknown("the reply ended without an outcome"))

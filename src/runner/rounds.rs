@@ -48,8 +48,8 @@ impl Attendance {
         let result = result.finish();
         let record = not_asked.take_record().map(Box::new);
         if let Some(record) = &record {
-            let kinds = questions.iter().map(|question| question.kind).collect();
-            record.live.party().set_round(Some(Round { result: result.clone(), kinds }));
+            let questions = questions.clone();
+            record.live.party().set_round(Some(Round { result: result.clone(), questions }));
         }
         for twin in not_asked.joined {
             twin.asked(&questions, &result);

@@ -123,8 +123,10 @@ impl Seat {
                 held.sender.event(event);
             }
             (Self::Task(owned), Event::Progress(progress)) => owned.live.progressed(progress, now),
-            (
-                Self::Task(_),
+            // Nobody is there to hear of it.
+            (Self::Parked(_), Event::Progress(_))
+            | (
+                Self::Task(_) | Self::Parked(_),
                 Event::Log(_)
                 | Event::Ask(_)
                 | Event::Notification(_)
@@ -132,8 +134,7 @@ impl Seat {
                 | Event::Paused
                 | Event::Anchored(_)
                 | Event::Done(_),
-            )
-            | (Self::Parked(_), _) => {}
+            ) => {}
         }
     }
 

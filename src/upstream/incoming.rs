@@ -57,7 +57,7 @@ impl Peer<'_> {
             }
             ("notifications/cancelled", Some(params)) => self.floor.withdraw(params),
             ("notifications/message", Some(line)) => {
-                let given = !self.shared && self.pending.log(line);
+                let given = !self.shared && self.pending.log(&self.floor.untied(line.clone()));
                 if !given {
                     self.floor.notification(method, params);
                 }

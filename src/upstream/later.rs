@@ -1,7 +1,7 @@
 //! Progress of calls that have their answer and go on as tasks of 2025-11-25: the token of the call stays good for as long
 //! as the task lasts (2025-11-25, tasks, progress).
 
-use crate::protocol::{Event, EventSender, Progress};
+use crate::protocol::{Event, EventSender, Json, Notification, Progress};
 use crate::shared_map::SharedMap;
 
 /// Who hears of the progress of such calls, by their tokens.
@@ -23,5 +23,13 @@ impl Later {
     /// Takes progress in for a call that is over.
     pub(super) fn progress(&self, token: u64, progress: Progress) {
         self.0.with(&token, |later| later.event(Event::Progress(progress)));
+    }
+
+    /// Takes the `params` of a `notifications/tasks/status` in. Whose task it is each reader knows.
+    pub(super) fn status(&self, method: &str, params: &Json) {
+        self.0.for_each(|_, later| {
+            let said = Notification { method: method.to_owned(), params: Some(params.clone()) };
+            later.event(Event::Notification(said));
+        });
     }
 }

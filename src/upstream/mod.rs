@@ -17,6 +17,7 @@ mod questions;
 mod sessions;
 mod stdio;
 mod subscription;
+mod tie;
 mod wire;
 
 use std::convert::Infallible;

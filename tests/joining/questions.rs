@@ -12,8 +12,11 @@ use crate::support::calls;
 use crate::support::layer::{PATIENCE, Proxy};
 
 fn ask(server: &ReplySender) -> Asking {
-    let params = json!({ "message": "who?", "requestedSchema": { "type": "object", "properties": {} } });
-    let question = Question { kind: QuestionKind::Elicitation, params: Json::from_value(&params), key: None };
+    ask_with(server, &json!({ "message": "who?", "requestedSchema": { "type": "object", "properties": {} } }))
+}
+
+fn ask_with(server: &ReplySender, params: &Value) -> Asking {
+    let question = Question { kind: QuestionKind::Elicitation, params: Json::from_value(params), key: None };
     let (ask, asking) = Ask::new(question);
     server.event(Event::Ask(ask));
     asking
@@ -135,4 +138,28 @@ async fn a_caller_who_has_left_is_not_waited_for_when_the_tool_asks() {
         server.done(done());
         assert_joined(outcome(proxy.send(call(first)).await).await);
     }
+}
+
+/// A form is not a page: who declares forms only is not sent to a URL (2026-07-28, elicitation, capabilities).
+#[tokio::test]
+async fn a_repeat_that_cannot_be_asked_by_url_is_not_shown_such_a_round() {
+    let with_urls = || {
+        let mut call = call(Kind::Plain);
+        let abilities = json!({ "elicitation": { "url": {} } });
+        call.caller.abilities = raincheck::protocol::Abilities::of(Json::from_value(&abilities));
+        call
+    };
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let one = proxy.send(with_urls()).await;
+    let (_, server) = proxy.next_sent().await;
+    let page = json!({ "mode": "url", "message": "sign", "url": "https://e.example", "elicitationId": "e" });
+    let _asking = ask_with(&server, &page);
+    let round = said(one).await;
+    assert_eq!(round["resultType"], "input_required", "{round}");
+    assert_eq!(said(proxy.send(with_urls()).await).await, round);
+    let mut with_forms = proxy.send(call(Kind::Plain)).await;
+    let early = timeout(std::time::Duration::from_millis(200), with_forms.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    server.done(done());
+    assert_joined(outcome(with_forms).await);
 }

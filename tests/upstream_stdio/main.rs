@@ -12,6 +12,7 @@ mod scripted;
 #[path = "../support/signs.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod signs;
+mod tasks;
 mod traffic;
 
 use std::path::PathBuf;

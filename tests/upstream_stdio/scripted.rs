@@ -10,6 +10,9 @@ use std::process::{Command, Stdio, exit};
 use nix::sys::signal::{SigSet, Signal};
 use serde_json::{Value, json};
 
+#[path = "scripted_tasks.rs"]
+pub(crate) mod tasks;
+
 /// What the child does differently, by name; `flag` or `flag=value`, split at commas.
 struct Script(HashMap<String, String>);
 
@@ -22,6 +25,9 @@ struct Server {
     /// The parameters of `initialize`, and the notifications since.
     opening: Value,
     told: Vec<Value>,
+    /// The tokens of the calls that are tasks, by the number of the task.
+    tokens: Vec<Value>,
+    answered_tasks: Vec<Value>,
     input: std::io::Lines<std::io::StdinLock<'static>>,
 }
 
@@ -47,6 +53,8 @@ fn server() {
         held: Vec::new(),
         opening: Value::Null,
         told: Vec::new(),
+        tokens: Vec::new(),
+        answered_tasks: Vec::new(),
         input,
     }
     .run();
@@ -156,6 +164,7 @@ impl Server {
                     "zzz": 1.0,
                 });
                 let result = if self.script.has("full") { full } else { result };
+                let result = if self.script.has("tasks") { tasks::opening() } else { result };
                 self.answer(&id, &result);
             }
             "notifications/initialized" => {
@@ -181,6 +190,7 @@ impl Server {
                     self.answer(&id, &arguments);
                 }
             }
+            _ if self.script.has("tasks") && tasks::is_theirs(message) => self.task(&id, message),
             "tools/list" => {
                 let extra = self.opening["capabilities"]["elicitation"].is_object();
                 let names = ["plain", "asking"].into_iter().take(if extra { 2 } else { 1 });
@@ -205,6 +215,48 @@ impl Server {
                 self.told.push(message.clone());
             }
             _ => Self::refuse(&id, -32601),
+        }
+    }
+
+    /// What a server with tasks of 2025-11-25 does.
+    fn task(&mut self, id: &Value, message: &Value) {
+        let at = |task: &Value| task.as_str().unwrap().trim_start_matches("theirs-").parse::<usize>().unwrap();
+        match message["method"].as_str().unwrap_or_default() {
+            "tools/list" => self.answer(id, &tasks::tools()),
+            "tools/call" => {
+                let handle = tasks::handle(self.tokens.len());
+                self.tokens.push(message["params"]["_meta"]["progressToken"].clone());
+                self.answer(id, &json!({ "task": tasks::state(&handle, "working", "begun") }));
+                note("created");
+                self.answered_tasks.push(Value::Null);
+            }
+            // Says something about a task, as the test wants.
+            "test/task" => {
+                let (task, step) = (&message["params"]["which"], message["params"]["step"].as_str().unwrap());
+                let token = self.tokens[at(task)].clone();
+                tasks::say(task, &token, step);
+                self.answer(id, &json!({}));
+            }
+            "tasks/get" => {
+                let task = &message["params"]["taskId"];
+                let is_over = !self.answered_tasks[at(task)].is_null();
+                note("polled");
+                self.answer(id, &tasks::state(task, if is_over { "completed" } else { "working" }, ""));
+            }
+            "tasks/result" => {
+                let task = &message["params"]["taskId"];
+                let result = json!({ "told": self.answered_tasks[at(task)], "_meta": tasks::tie(task) });
+                self.answer(id, &result);
+            }
+            "tasks/cancel" => {
+                note("tasks/cancel");
+                self.answer(id, &tasks::state(&message["params"]["taskId"], "cancelled", ""));
+            }
+            // The answer to a question of a task, whose id is the handle.
+            _ => {
+                note("answered");
+                self.answered_tasks[at(&message["id"])] = message.clone();
+            }
         }
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::protocol::{Abilities, QuestionKind, Rope};
-use crate::runner::Live;
+use crate::protocol::{Abilities, Rope};
+use crate::runner::{Live, twin};
+use crate::task::OpenQuestion;
 
 /// Those who have joined a run.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(in crate::runner) struct Round {
     /// The `InputRequiredResult`.
     pub(in crate::runner) result: Rope,
     /// What it asks.
-    pub(in crate::runner) kinds: Vec<QuestionKind>,
+    pub(in crate::runner) questions: Vec<OpenQuestion>,
 }
 
 /// One who has joined. Dropping this leaves.
@@ -66,7 +67,7 @@ impl Party {
     pub(in crate::runner) fn round(&self, abilities: &Abilities) -> Option<Rope> {
         let state = self.0.borrow();
         let round = state.round.as_ref()?;
-        round.kinds.iter().all(|kind| abilities.has(*kind)).then(|| round.result.clone())
+        twin::covers_all(abilities, &round.questions).then(|| round.result.clone())
     }
 
     /// Resolves when something changes from now on.

@@ -3,6 +3,7 @@
 use super::{Leg, Manners, legacy, may_be_task, modern, must_be_driven};
 use crate::protocol::{Call, ClientSession, EventSender, Outcome, Reason, Reply, ReplySender};
 use crate::upstream::outcome;
+use crate::upstream::questions::Floor;
 use crate::upstream::stdio::connection::{Connection, Handed};
 use crate::upstream::wire::ServerEra;
 
@@ -13,6 +14,14 @@ impl Leg for Connection {
 
     fn send_as_task(&self, call: Call, later: EventSender) -> Reply {
         send(self, call, Some(later))
+    }
+
+    fn floor(&self) -> Option<&Floor> {
+        Some(Self::floor(self))
+    }
+
+    async fn over(&self) {
+        Self::over(self).await;
     }
 }
 

@@ -11,6 +11,7 @@ mod watch;
 
 use crate::config::{ForwardCancel, ServerConfig};
 use crate::protocol::{Call, Event, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender, Retry};
+use crate::upstream::questions::Floor;
 
 pub(super) use self::connection::on_connection;
 pub(super) use self::modern::{call as modern, must_be_driven};
@@ -27,9 +28,15 @@ pub(super) trait Leg: Send + Sync + 'static {
     /// Sends a request. Returns at once.
     fn send(&self, call: Call) -> Reply;
 
-    /// Sends a call that becomes a task of 2025-11-25. Progress that comes under its token when it has its answer goes to
-    /// `later`, for as long as anybody reads that.
+    /// Sends a call that becomes a task of 2025-11-25. Progress that comes under its token when it has its answer, and what the
+    /// server says of its tasks, goes to `later`, for as long as anybody reads that.
     fn send_as_task(&self, call: Call, later: EventSender) -> Reply;
+
+    /// Where the server's questions are placed; `None` where it cannot ask.
+    fn floor(&self) -> Option<&Floor>;
+
+    /// Resolves when nothing can be sent on this way any more.
+    fn over(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// How a server is asked to stop.

@@ -11,6 +11,7 @@ use super::*;
 use crate::jobs::Jobs;
 use crate::protocol::error::code;
 use crate::protocol::{Answer, Caller, Credentials, Json, Method, Params, Principal, RpcError, TaskSupport};
+use crate::upstream::questions::Floor;
 
 /// No wait is longer; the clock is paused.
 const LONG: Duration = Duration::from_hours(1);
@@ -31,6 +32,14 @@ impl Leg for Wire {
 
     fn send_as_task(&self, call: Call, _: EventSender) -> Reply {
         self.send(call)
+    }
+
+    fn floor(&self) -> Option<&Floor> {
+        None
+    }
+
+    async fn over(&self) {
+        std::future::pending::<()>().await;
     }
 }
 

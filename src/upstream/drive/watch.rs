@@ -1,17 +1,21 @@
 //! Asking after a task of the server until it has an end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::state::State;
+use super::state::{State, Status};
 use super::{Leg, Manners, unknown};
 use crate::config::ForwardCancel;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
-    Call, Event, Failure, Json, Method, Outcome, Params, Progress, Reply, ReplySender, Retry, TaskSupport,
+    Call, Event, Failure, Json, Method, Outcome, Params, Progress, Reply, ReplySender, Retry, RpcError, TaskSupport,
 };
+use crate::upstream::questions::Seat;
 
 /// A task of the server that a call of ours became.
 pub(super) struct Watch<'a, L> {
@@ -19,8 +23,12 @@ pub(super) struct Watch<'a, L> {
     /// The call whose task it is.
     pub(super) call: &'a Call,
     pub(super) sender: &'a mut ReplySender,
-    /// Progress that comes under the token of the call when that has its answer.
+    /// What the server says of the task when the call has its answer.
     later: Option<Reply>,
+    /// The place of the task among those on whose behalf the server asks.
+    seat: Option<Seat>,
+    /// There is more to be known than the server was asked for.
+    stirred: Arc<Notify>,
     manners: Manners,
     id: Json,
     interval: Duration,
@@ -60,6 +68,15 @@ pub(super) enum Wake<T> {
     Over(Option<Outcome>),
 }
 
+/// What the server says of a task without being asked.
+#[derive(Debug)]
+enum News {
+    /// It got on with it.
+    Progress(Progress),
+    /// How a task stands; any of the session.
+    Status(State),
+}
+
 /// What came of a poll.
 #[derive(Debug)]
 pub(super) enum Polled {
@@ -94,6 +111,8 @@ impl<'a, L: Leg> Watch<'a, L> {
             call,
             sender,
             later: None,
+            seat: None,
+            stirred: Arc::default(),
             manners,
             id: Json::string(&created.id),
             interval: created.interval,
@@ -107,9 +126,10 @@ impl<'a, L: Leg> Watch<'a, L> {
         watch
     }
 
-    /// The same, of a task whose progress comes out of `later` too.
-    pub(super) fn with_progress(self, later: Reply) -> Self {
-        Self { later: Some(later), ..self }
+    /// The same, of a task of 2025-11-25, of which the server speaks out of `later` too. It may ask at any time.
+    pub(super) fn of_old_server(self, later: Reply) -> Self {
+        let seat = self.leg.floor().map(|floor| floor.enter_task(self.call, &self.id, self.sender.events()));
+        Self { later: Some(later), seat, ..self }
     }
 
     /// A request about the task. `more` are other members of its parameters.
@@ -144,6 +164,9 @@ impl<'a, L: Leg> Watch<'a, L> {
                     return Wake::Over(None);
                 }
                 () = stop.cancelled(), if !stopping => {
+                    if let Some(seat) = &self.seat {
+                        seat.cancelled();
+                    }
                     self.cancel().await;
                     let patience = match self.manners.forward {
                         ForwardCancel::Forward | ForwardCancel::Never => Some(Instant::now() + self.manners.grace),
@@ -151,7 +174,14 @@ impl<'a, L: Leg> Watch<'a, L> {
                     };
                     self.wish = Wish::Stop(patience);
                 }
-                Some(progress) = progress_of(&mut self.later) => self.pass(progress),
+                error = refused(self.seat.as_ref()) => {
+                    self.cancel().await;
+                    return Wake::Over(Some(Outcome::Error(error)));
+                }
+                Some(news) = news_of(&mut self.later) => match news {
+                    News::Progress(progress) => self.pass(progress),
+                    News::Status(state) => self.told(&state),
+                },
                 value = &mut ready => return Wake::Ready(value),
                 () = sleep_until(deadline) => {
                     return Wake::Over(Some(unknown("the server was asked to stop its task and did not in time")));
@@ -162,8 +192,15 @@ impl<'a, L: Leg> Watch<'a, L> {
 
     /// Waits until it is time to ask again.
     pub(super) async fn pause(&mut self) -> Wake<()> {
-        let wait = self.next_poll();
-        self.wait(tokio::time::sleep(wait)).await
+        let (wait, stirred, leg) = (self.next_poll(), Arc::clone(&self.stirred), self.leg);
+        self.wait(async move {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = stirred.notified() => {}
+                () = leg.over() => {}
+            }
+        })
+        .await
     }
 
     /// How long to wait before the next poll.
@@ -216,7 +253,8 @@ impl<'a, L: Leg> Watch<'a, L> {
     pub(super) fn failed(&mut self, why: &str) -> Polled {
         self.failures += 1;
         why.clone_into(&mut self.last_failure);
-        if self.failures < FAILURES {
+        let is_over = self.leg.over().now_or_never().is_some();
+        if self.failures < FAILURES && !is_over {
             return Polled::Nothing;
         }
         Polled::Lost(unknown(&format!("the server has a task for the call, and could not be asked after it: {why}")))
@@ -232,6 +270,18 @@ impl<'a, L: Leg> Watch<'a, L> {
         *count += 1;
         let progress = Json::from_value(&(*count).into());
         self.sender.event(Event::Progress(Progress { progress, total: None, message: state.message.clone() }));
+    }
+
+    /// The server says of itself how the task stands. It may never do so, and is asked in any case (2025-11-25, tasks, status
+    /// notifications).
+    fn told(&mut self, state: &State) {
+        if Json::string(&state.id) != self.id {
+            return;
+        }
+        self.report(state);
+        if state.status != Status::Working {
+            self.stirred.notify_one();
+        }
     }
 
     /// Passes on what the server reports under the token of the call.
@@ -259,19 +309,27 @@ impl<'a, L: Leg> Watch<'a, L> {
     }
 }
 
-/// The next progress; `None` if no more comes. Cancel safe.
-async fn progress_of(later: &mut Option<Reply>) -> Option<Progress> {
+/// What comes next; `None` if no more comes. Cancel safe.
+async fn news_of(later: &mut Option<Reply>) -> Option<News> {
     loop {
         match later.as_mut()?.next().await? {
-            Event::Progress(progress) => return Some(progress),
-            Event::Log(_)
-            | Event::Ask(_)
-            | Event::Notification(_)
-            | Event::Attached(_)
-            | Event::Paused
-            | Event::Anchored(_) => {}
+            Event::Progress(progress) => return Some(News::Progress(progress)),
+            Event::Notification(said) => {
+                if let Some(state) = said.params.as_ref().and_then(State::read) {
+                    return Some(News::Status(state));
+                }
+            }
+            Event::Log(_) | Event::Ask(_) | Event::Attached(_) | Event::Paused | Event::Anchored(_) => {}
             Event::Done(_) => return None,
         }
+    }
+}
+
+/// Resolves with the error that the call must end with: the server asks what its client cannot be asked.
+async fn refused(seat: Option<&Seat>) -> RpcError {
+    match seat {
+        Some(seat) => seat.fate().refused().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -74,7 +74,15 @@ async fn stream(mut reply: Reply, resources: &mut watch::Receiver<BTreeSet<Strin
             Some(event @ Event::Notification(_)) => sender.event(event),
             Some(Event::Done(Outcome::Error(error))) => return Ended::Over(error.code() != code::METHOD_NOT_FOUND),
             Some(Event::Done(_)) | None => return Ended::Over(true),
-            Some(_) => {}
+            // Nothing of this belongs to a subscription.
+            Some(
+                Event::Progress(_)
+                | Event::Log(_)
+                | Event::Ask(_)
+                | Event::Attached(_)
+                | Event::Paused
+                | Event::Anchored(_),
+            ) => {}
         }
     }
 }

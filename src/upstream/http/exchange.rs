@@ -338,7 +338,13 @@ impl<'a> Exchange<'a> {
                     Link::Modern(_) => {}
                 }
             }
-            ("notifications/message", Some(params)) => self.ready.push_back(Step::Event(Event::Log(params))),
+            ("notifications/message", Some(params)) => {
+                let params = match &self.link {
+                    Link::Session(session) => session.floor().untied(params),
+                    Link::Modern(_) => params,
+                };
+                self.ready.push_back(Step::Event(Event::Log(params)));
+            }
             (_, params) => match &self.link {
                 Link::Session(session) => session.said(method, params),
                 Link::Modern(_) => {

@@ -4,6 +4,7 @@ use super::run::Runner;
 use super::session::HttpSession;
 use crate::protocol::{Call, EventSender, Reply};
 use crate::upstream::drive::Leg;
+use crate::upstream::questions::Floor;
 
 /// One way to a server: one session of it, or none where it knows none.
 #[derive(Clone, Debug)]
@@ -19,6 +20,15 @@ impl Leg for HttpLeg {
 
     fn send_as_task(&self, call: Call, later: EventSender) -> Reply {
         self.request(call, Some(later))
+    }
+
+    fn floor(&self) -> Option<&Floor> {
+        self.session.as_ref().map(HttpSession::floor)
+    }
+
+    /// A server over HTTP may be back before the next try.
+    async fn over(&self) {
+        std::future::pending::<()>().await;
     }
 }
 

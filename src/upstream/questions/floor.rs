@@ -1,6 +1,7 @@
 //! The calls of one session, and whom the server can ask through them.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -26,6 +27,7 @@ use crate::upstream::later::Later;
 use crate::upstream::listening::{Hub, Subscriptions};
 use crate::upstream::log_level::{AskedLevel, Level};
 use crate::upstream::sessions::Hearer;
+use crate::upstream::tie;
 
 /// The calls of one session. Clones are of the same session.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ struct Inner {
     subscriptions: Subscriptions,
     level: AskedLevel,
     later: Later,
+    /// The number of the next task that is watched.
+    watched: AtomicU64,
     offer: Vec<Offer>,
     share: bool,
     serial: bool,
@@ -77,6 +81,9 @@ pub(in crate::upstream) enum Origin {
 /// Bytes of a question's parameters.
 const LONGEST: usize = 256 << 10;
 
+/// Where the numbers of watched tasks begin: behind all ids of requests, so that tasks are the youngest.
+const WATCHED: u64 = 1 << 62;
+
 /// Characters of a key that a server wants for its question.
 const LONGEST_KEY: usize = 128;
 
@@ -94,6 +101,7 @@ impl Floor {
             subscriptions: Subscriptions::default(),
             level: AskedLevel::default(),
             later: Later::default(),
+            watched: AtomicU64::new(WATCHED),
             offer: config.offer.clone(),
             share: config.share,
             serial: config.serial,
@@ -169,8 +177,26 @@ impl Floor {
             .name()
             .filter(|_| matches!(call.method, Method::CallTool | Method::Resume(_)))
             .map(str::to_owned);
+        let task = match &call.method {
+            Method::Other(name) if name == "tasks/result" => call.params.raw().member("taskId"),
+            _ => None,
+        };
         let abilities = call.caller.abilities.clone();
-        let running = Running { addressee: Addressee { events, abilities, fate: fate.clone() }, tool, way };
+        let addressee = Addressee { events, abilities, fate };
+        self.seat(id, call, Running { addressee, tool, task, way })
+    }
+
+    /// A task of the server begins to be watched, which `call` became. It may ask for as long as it lasts, also when no request
+    /// waits for it.
+    pub(in crate::upstream) fn enter_task(&self, call: &Call, task: &Json, events: EventSender) -> Seat {
+        let (abilities, tool) = (call.caller.abilities.clone(), call.params.name().map(str::to_owned));
+        let addressee = Addressee { events, abilities, fate: Fate::default() };
+        let id = self.0.watched.fetch_add(1, Ordering::Relaxed);
+        self.seat(id, call, Running { addressee, tool, task: Some(task.clone()), way: Way::Open })
+    }
+
+    fn seat(&self, id: u64, call: &Call, running: Running) -> Seat {
+        let fate = running.addressee.fate.clone();
         let mut table = self.table();
         if self.0.share {
             table.users.add(&call.caller.principal);
@@ -196,7 +222,9 @@ impl Floor {
         if method == "ping" {
             return Some(message::result(&id, Rope::from(Bytes::from_static(b"{}"))));
         }
-        let placed = read(&method, params).and_then(|question| Ok((self.place(&question, &id, origin)?, question)));
+        let task = params.as_ref().and_then(tie::task);
+        let placed = read(&method, params)
+            .and_then(|question| Ok((self.place(&question, task.as_ref(), &id, origin)?, question)));
         match placed {
             Ok((opened, question)) => {
                 // Put before the job begins: of several jobs nobody knows which is first.
@@ -226,7 +254,14 @@ impl Floor {
         {
             needs.forget();
         }
-        let said = Notification { method, params };
+        if method == "notifications/tasks/status" {
+            // Of tasks of the server nobody hears but those who watch them.
+            if let Some(params) = &params {
+                self.later().status(&method, params);
+            }
+            return;
+        }
+        let said = Notification { method, params: params.map(|params| self.untied(params)) };
         match &self.0.hearer {
             Hearer::Audience(audience) => self.0.hub.publish(audience, &said),
             Hearer::Client(attached) => {
@@ -238,16 +273,29 @@ impl Floor {
         }
     }
 
-    fn place(&self, question: &Question, id: &RequestId, origin: Origin) -> Result<Opened, RpcError> {
+    /// What a server said, without the tie to a task of its own.
+    pub(in crate::upstream) fn untied(&self, params: Json) -> Json {
+        let has_tasks = self.needs().is_some_and(Needs::any);
+        if has_tasks { tie::cut(&params).unwrap_or(params) } else { params }
+    }
+
+    fn place(
+        &self,
+        question: &Question,
+        task: Option<&Json>,
+        id: &RequestId,
+        origin: Origin,
+    ) -> Result<Opened, RpcError> {
         let mut table = self.table();
-        let target = table.choose(question, origin, &self.0.askers, self.0.serial)?;
+        let target = table.choose(question, task, origin, &self.0.askers, self.0.serial)?;
         if let Target::Call(id) = target
             && let Some(call) = table.calls.get(&id)
         {
             if call.way == Way::None {
                 return Err(refusal::wrong_method(question));
             }
-            let sure = matches!(origin, Origin::Call(_)) || table.calls.len() == 1;
+            let is_told = task.is_some() && call.task.as_ref() == task;
+            let sure = is_told || matches!(origin, Origin::Call(_)) || table.calls.len() == 1;
             if let Some(tool) = call.tool.as_deref().filter(|_| sure) {
                 self.0.askers.remember(tool);
             }
@@ -280,7 +328,7 @@ impl Floor {
     /// Finds somebody else who can answer a question; `None` if there is nobody.
     pub(super) fn move_on(&self, number: u64, question: &Question, origin: Origin) -> Option<Addressee> {
         let mut table = self.table();
-        let target = table.choose(question, origin, &self.0.askers, self.0.serial).ok()?;
+        let target = table.choose(question, None, origin, &self.0.askers, self.0.serial).ok()?;
         let addressee = table.addressee(target)?.clone();
         if !addressee.abilities.covers(question) || !addressee.is_there() || !table.has_room(target) {
             return None;
@@ -334,6 +382,7 @@ fn read(method: &str, params: Option<Json>) -> Result<Question, RpcError> {
         return Err(refusal::malformed(method));
     }
     let key = key_in(&params);
+    let params = tie::cut(&params).unwrap_or(params);
     Ok(Question { kind, params, key })
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Running {
     pub(super) addressee: Addressee,
     /// The tool, if it is a call of one.
     pub(super) tool: Option<String>,
+    /// The server's handle, if it is a task of the server that is watched, or its result is waited for.
+    pub(super) task: Option<Json>,
     pub(super) way: Way,
 }
 
@@ -76,18 +78,22 @@ impl Table {
     pub(super) fn choose(
         &self,
         question: &Question,
+        task: Option<&Json>,
         origin: Origin,
         askers: &Askers,
         serial: bool,
     ) -> Result<Target, RpcError> {
-        match origin {
-            Origin::Call(id) => {
+        let mut running = self.calls.iter().rev().filter(|(_, call)| call.addressee.is_there());
+        let of_task = task.and_then(|task| running.find(|(_, call)| call.task.as_ref() == Some(task)));
+        match (origin, of_task) {
+            (Origin::Call(id), _) => {
                 let running = self.calls.get(&id).filter(|call| call.addressee.is_there());
                 return running.map(|_| Target::Call(id)).ok_or_else(|| refusal::ended(question));
             }
             // What a legacy client would get on its own listen stream it gets there.
-            Origin::Session if self.client.is_some() => return Ok(Target::Client),
-            Origin::Session | Origin::Channel => {}
+            (Origin::Session | Origin::Channel, Some((id, _))) => return Ok(Target::Call(*id)),
+            (Origin::Session, None) if self.client.is_some() => return Ok(Target::Client),
+            (Origin::Session | Origin::Channel, None) => {}
         }
         if matches!(self.users, Users::Several) && !serial {
             return Err(refusal::ambiguous(question));

@@ -300,7 +300,9 @@ impl Legacy {
         };
         let channel = session.open_stream();
         let mut reader = reader(channel.read())?;
-        refused.into_iter().for_each(|answer| channel.push(Outgoing::Answer(answer)));
+        for answer in refused {
+            channel.push(Outgoing::Answer(answer));
+        }
         let takes_events = sender.accepts.takes_events();
         let reach = match (takes_events, session.session.revision().is_primed()) {
             (false, _) => Reach::Answer,
