@@ -171,7 +171,9 @@ mod tests {
         assert!(all.iter().any(|(_, tool, meter)| tool == "listed" && meter.ends[4] == 1));
         let many: Vec<_> = (0..5000).map(|at| format!("listed-{at}")).collect();
         meters.know("s", many.iter().map(String::as_str));
-        many.iter().for_each(|tool| count(tool, End::Completed));
+        for tool in &many {
+            count(tool, End::Completed);
+        }
         assert!(meters.all().len() <= MOST + 1 && meters.0.known.len() <= MOST);
     }
 }

@@ -161,8 +161,8 @@ impl Proxy {
         min_free: u64,
         rules: OwnerRules,
     ) -> Self {
-        let set = |config: &mut StoreConfig| config.min_free_bytes = Some(min_free);
-        Self::configured(folder, policy, bounds, linger, change, set, rules)
+        let adjust = |config: &mut StoreConfig| config.min_free_bytes = Some(min_free);
+        Self::configured(folder, policy, bounds, linger, change, adjust, rules)
     }
 
     fn configured(
@@ -171,13 +171,13 @@ impl Proxy {
         bounds: Bounds,
         linger: Linger,
         change: impl FnOnce(TasksLayer) -> TasksLayer,
-        set: impl FnOnce(&mut StoreConfig),
+        adjust: impl FnOnce(&mut StoreConfig),
         rules: OwnerRules,
     ) -> Self {
         let runs = Jobs::new();
         let path = folder.path().join("store");
         let mut config = store_config(&path);
-        set(&mut config);
+        adjust(&mut config);
         let Opened { store, left_open } = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
         let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, rules);
         let (sender, sent) = mpsc::unbounded_channel();

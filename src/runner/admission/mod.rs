@@ -114,12 +114,12 @@ fn name_of(principal: &Principal) -> Option<&str> {
 /// All whose digests can be computed: those without a name, and those whom the configuration names.
 fn known(store: &Store, rules: &OwnerRules) -> HashMap<[u8; 32], Principal> {
     let names = rules.named.keys().chain(&rules.tokens);
-    let named = names.map(|name| Principal::Named(name.as_str().into()));
+    let by_name = names.map(|name| Principal::Named(name.as_str().into()));
     let subjects = rules.issuer.iter().flat_map(|issuer| {
         let subject = |name: &String| (issuer.as_str().into(), name.as_str().into());
         rules.named.keys().map(subject).map(|(issuer, subject)| Principal::Subject { issuer, subject })
     });
-    let all = [Principal::Local, Principal::Anonymous].into_iter().chain(named).chain(subjects);
+    let all = [Principal::Local, Principal::Anonymous].into_iter().chain(by_name).chain(subjects);
     all.map(|principal| (*store.owner(&principal).digest(), principal)).collect()
 }
 
