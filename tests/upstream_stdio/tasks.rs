@@ -1,5 +1,6 @@
 //! Servers that run calls as tasks of 2025-11-25, over stdio: all that belongs to a task comes on the one channel.
 
+use raincheck::config::SessionCount;
 use raincheck::protocol::{Answer, Notification};
 
 use super::*;
