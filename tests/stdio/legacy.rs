@@ -176,8 +176,8 @@ async fn batches_are_taken_in_the_one_revision_that_has_them() {
     old.send(&json!([call(13, 4), with_modern, 1])).await;
     let answers = old.next().await;
     let shown: Vec<_> = answers.as_array().unwrap().iter().map(|it| (&it["id"], &it["error"]["code"])).collect();
-    let (none, invalid) = (json!(null), json!(-32600));
-    assert_eq!(shown, [(&json!(13), &none), (&json!(12), &invalid), (&none, &invalid)], "{answers}");
+    let (null, invalid) = (json!(null), json!(-32600));
+    assert_eq!(shown, [(&json!(13), &null), (&json!(12), &invalid), (&null, &invalid)], "{answers}");
     old.raw(b"[1]\n").await;
     assert_eq!(old.next().await[0]["error"]["code"], -32600);
     assert!(old.close().await.is_empty());
