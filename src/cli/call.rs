@@ -378,8 +378,8 @@ pub(super) fn read_object(what: &str, example: &str, text: &str) -> Result<Json,
         JsonError::Syntax(why) => format!("{}: {why}", wanted()),
         other => format!("{what}: {other}"),
     })?;
-    match json.members() {
-        Ok(_) => Ok(json),
+    match json.members().map(drop) {
+        Ok(()) => Ok(json),
         Err(_) if !json.is_object() => Err(wanted()),
         Err(error) => Err(format!("{what}: {error}")),
     }

@@ -1,5 +1,6 @@
 //! A call, and who makes it: what goes in at the front and out at the upstream.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,10 +31,18 @@ pub struct Call {
 #[derive(Clone, Debug)]
 pub struct Params {
     raw: Json,
+    /// All members but `_meta`, as they were cut up once.
+    others: Arc<[Member]>,
     meta: Option<Arc<Meta>>,
     name: Option<String>,
     request_state: Option<Json>,
 }
+
+/// A member of an object: its name, decoded, and its value.
+type Member = (Cow<'static, str>, Json);
+
+/// Names of members that most calls have.
+const USUAL_PARAMS: [&str; 4] = ["name", "arguments", "uri", "cursor"];
 
 /// The object `_meta` of a call, read once.
 #[derive(Debug)]
@@ -41,6 +50,8 @@ struct Meta {
     raw: Json,
     /// The members under [`USUAL_META`], in that order.
     usual: [Option<Json>; USUAL_META.len()],
+    /// All others.
+    others: Vec<Member>,
 }
 
 /// Keys of `_meta` that are looked at on every call.
@@ -131,7 +142,8 @@ impl Params {
             RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {what}: {why}"))
         };
         let Some(raw) = raw else {
-            return Ok(Self { raw: Json::empty_object(), meta: None, name: None, request_state: None });
+            let (raw, others) = (Json::empty_object(), Arc::default());
+            return Ok(Self { raw, others, meta: None, name: None, request_state: None });
         };
         let members = raw.members().map_err(|error| invalid("params", &error))?;
         let meta = match members.get("_meta") {
@@ -144,7 +156,20 @@ impl Params {
         let name = method.named_by().and_then(|name| members.get(name));
         let name = name.and_then(|value| serde_json::from_str(value.get()).ok());
         let request_state = members.get("requestState").map(|value| Json::of(raw.bytes(), value));
-        Ok(Self { raw, meta, name, request_state })
+        let others = members.iter().filter(|(name, _)| *name != "_meta");
+        let others = others.map(|(name, value)| (named(name, &USUAL_PARAMS), Json::of(raw.bytes(), value))).collect();
+        drop(members);
+        Ok(Self { raw, others, meta, name, request_state })
+    }
+
+    /// All members but `_meta`, in their order.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (&str, &Json)> {
+        self.others.iter().map(|(name, value)| (name.as_ref(), value))
+    }
+
+    /// Those members of `_meta` that Raincheck has no use for on every call, in their order.
+    pub(crate) fn meta_others(&self) -> impl Iterator<Item = (&str, &Json)> {
+        self.meta.iter().flat_map(|meta| &meta.others).map(|(name, value)| (name.as_ref(), value))
     }
 
     /// The whole object.
@@ -178,7 +203,10 @@ impl Meta {
     fn read(raw: Json) -> Result<Self, JsonError> {
         let members = raw.members()?;
         let usual = USUAL_META.map(|key| members.get(key).map(|value| Json::of(raw.bytes(), value)));
-        Ok(Self { raw, usual })
+        let others = members.iter().filter(|(name, _)| !USUAL_META.contains(name));
+        let others = others.map(|(name, value)| (named(name, &[]), Json::of(raw.bytes(), value))).collect();
+        drop(members);
+        Ok(Self { raw, usual, others })
     }
 
     fn member(&self, key: &str) -> Option<Json> {
@@ -187,6 +215,12 @@ impl Meta {
             None => self.raw.member(key),
         }
     }
+}
+
+/// A name, which is not copied if it is one of those.
+fn named(name: &str, usual: &[&'static str]) -> Cow<'static, str> {
+    let known = usual.iter().find(|usual| **usual == name);
+    known.map_or_else(|| Cow::Owned(name.to_owned()), |known| Cow::Borrowed(*known))
 }
 
 impl TaskSupport {

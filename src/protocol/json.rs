@@ -41,18 +41,17 @@ impl Json {
     /// Checks that `text` is exactly one JSON value, and keeps its bytes without copying them.
     pub fn parse(text: Bytes) -> Result<Self, JsonError> {
         let part = valid(&text)?;
-        Ok(Self::within(&text, part))
+        Ok(Self::within(&text, part.as_bytes()))
     }
 
     /// The part of `text` that `part` was borrowed from, without copying it.
     ///
     /// `part` must have been read from `text`; otherwise it is copied.
     pub fn of(text: &Bytes, part: Part<'_>) -> Self {
-        Self::within(text, part.get())
+        Self::within(text, part.bytes())
     }
 
-    fn within(text: &Bytes, part: &str) -> Self {
-        let part = part.as_bytes();
+    fn within(text: &Bytes, part: &[u8]) -> Self {
         let whole = text.as_ptr_range();
         let inside = part.as_ptr_range();
         if whole.start <= inside.start && inside.end <= whole.end {
@@ -128,12 +127,12 @@ impl Json {
 
     /// The members, if this is an object. A repeated name is an error.
     pub fn members(&self) -> Result<Members<'_>, JsonError> {
-        Members::of(self.as_str())
+        Members::of(&self.0)
     }
 
     /// The elements, if this is an array.
     pub fn elements(&self) -> Result<Elements<'_>, JsonError> {
-        Elements::of(self.as_str())
+        Elements::of(&self.0)
     }
 
     /// One member of an object, without copying it; `None` if this is no object or has no such member.
@@ -172,12 +171,12 @@ impl fmt::Debug for Json {
 
 /// Reads the members of the object that `text` is. Nothing but the names is decoded.
 pub fn members(text: &[u8]) -> Result<Members<'_>, JsonError> {
-    Members::of(valid(text)?)
+    Members::of(valid(text)?.as_bytes())
 }
 
 /// Reads the elements of the array that `text` is.
 pub fn elements(text: &[u8]) -> Result<Elements<'_>, JsonError> {
-    Elements::of(valid(text)?)
+    Elements::of(valid(text)?.as_bytes())
 }
 
 fn valid(text: &[u8]) -> Result<&str, JsonError> {

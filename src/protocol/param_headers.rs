@@ -146,9 +146,9 @@ impl HeaderRule {
             }
             // Two readers could read two different values.
             let members = value.members().map_err(|_| "mirrors arguments that cannot be read, or repeat a name")?;
-            let Some(member) = members.get(name).map(|raw| Json::of(value.bytes(), raw)) else {
-                return Ok(Argument::Nothing);
-            };
+            let member = members.get(name).map(|raw| Json::of(value.bytes(), raw));
+            drop(members);
+            let Some(member) = member else { return Ok(Argument::Nothing) };
             value = member;
         }
         Ok(match value.bytes().first() {

@@ -8,16 +8,17 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use smallvec::SmallVec;
 
 use super::json::{JsonError, MOST};
 
 /// One value, as it was spelled, without white space around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'a>(&'a str);
+pub struct Part<'a>(&'a [u8]);
 
 /// The members of an object, in order, each value as raw text. Never more than [`MOST`].
 #[derive(Debug, Default)]
-pub struct Members<'a>(Vec<(Cow<'a, str>, Part<'a>)>);
+pub struct Members<'a>(SmallVec<[(Cow<'a, str>, Part<'a>); USUAL]>);
 
 /// The elements of an array, each as raw text. Never more than [`MOST`].
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ pub struct Elements<'a>(Vec<Part<'a>>);
 
 /// A place in a valid text.
 struct Cursor<'a> {
-    text: &'a str,
+    text: &'a [u8],
     at: usize,
 }
 
@@ -35,14 +36,20 @@ const USUAL: usize = 8;
 impl<'a> Part<'a> {
     /// The text.
     pub fn get(self) -> &'a str {
+        // It is cut out of text that was checked, at bytes that are no part of a longer character.
+        std::str::from_utf8(self.0).unwrap_or("null")
+    }
+
+    /// The bytes of the text.
+    pub(super) fn bytes(self) -> &'a [u8] {
         self.0
     }
 }
 
 impl<'a> Members<'a> {
     /// Cuts up the object that the valid JSON `text` is. A name that appears twice is an error.
-    pub(super) fn of(text: &'a str) -> Result<Self, JsonError> {
-        let mut members = Vec::with_capacity(USUAL);
+    pub(super) fn of(text: &'a [u8]) -> Result<Self, JsonError> {
+        let mut members = SmallVec::new();
         let mut cursor = Cursor { text, at: 0 };
         if cursor.open(b'{') {
             loop {
@@ -103,7 +110,7 @@ impl<'a> Members<'a> {
 
 impl<'a> Elements<'a> {
     /// Cuts up the array that the valid JSON `text` is.
-    pub(super) fn of(text: &'a str) -> Result<Self, JsonError> {
+    pub(super) fn of(text: &'a [u8]) -> Result<Self, JsonError> {
         let mut elements = Vec::new();
         let mut cursor = Cursor { text, at: 0 };
         if cursor.open(b'[') {
@@ -148,7 +155,7 @@ impl<'a> Cursor<'a> {
     /// The next byte that is no white space; goes there.
     fn peek(&mut self) -> Option<u8> {
         loop {
-            let byte = *self.text.as_bytes().get(self.at)?;
+            let byte = *self.text.get(self.at)?;
             if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
                 return Some(byte);
             }
@@ -157,10 +164,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Goes past the next value.
-    fn value(&mut self) -> Option<&'a str> {
+    fn value(&mut self) -> Option<&'a [u8]> {
         let first = self.peek()?;
         let begin = self.at;
-        let rest = self.text.as_bytes().get(begin..)?;
+        let rest = self.text.get(begin..)?;
         let length = match first {
             b'"' => string(rest),
             b'{' | b'[' => nested(rest),
@@ -229,18 +236,18 @@ pub(super) fn is_flat(text: &[u8], limit: usize) -> bool {
 }
 
 /// A member's name, borrowed where it has no escapes.
-fn decoded<'a>(name: &'a str, object: &str) -> Result<Cow<'a, str>, JsonError> {
-    let plain = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
-    match plain {
-        Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
-        _ => serde_json::from_str(name).map(Cow::Owned).map_err(|_| unreadable(object)),
+fn decoded<'a>(name: &'a [u8], object: &[u8]) -> Result<Cow<'a, str>, JsonError> {
+    let plain = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\""));
+    match plain.filter(|plain| !plain.contains(&b'\\')).map(std::str::from_utf8) {
+        Some(Ok(plain)) => Ok(Cow::Borrowed(plain)),
+        _ => serde_json::from_slice(name).map(Cow::Owned).map_err(|_| unreadable(object)),
     }
 }
 
 /// The error with its place, as a reader that decodes every name reports it.
 #[cold]
-fn unreadable(text: &str) -> JsonError {
-    let read = serde_json::from_str::<Decoded>(text);
+fn unreadable(text: &[u8]) -> JsonError {
+    let read = serde_json::from_slice::<Decoded>(text);
     JsonError::Syntax(read.err().unwrap_or_else(|| serde_json::Error::custom("not of the kind that was expected")))
 }
 

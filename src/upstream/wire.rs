@@ -15,15 +15,9 @@ pub(super) enum ServerEra {
     Modern,
 }
 
-/// Keys of `_meta` that speak of one leg of the way only, so the caller's never reach the server.
-const OWN_META: [&str; 6] = [
-    meta_key::PROTOCOL_VERSION,
-    meta_key::CLIENT_INFO,
-    meta_key::CLIENT_CAPABILITIES,
-    meta_key::LOG_LEVEL,
-    meta_key::PROGRESS_TOKEN,
-    meta_key::RELATED_TASK,
-];
+/// Keys of `_meta` that speak of one leg of the way only, so the caller's never reach the server: these, and those that
+/// [`Params::meta_others`] leaves out.
+const OWN_META: [&str; 2] = [meta_key::CLIENT_INFO, meta_key::RELATED_TASK];
 
 /// How long a task that we have a 2025-11-25 server make is to be kept: longer than most runs, since a server may
 /// count from the creation.
@@ -95,12 +89,9 @@ pub(super) fn client_info() -> Json {
 fn params(params: &Params, era: ServerEra, says: &Says<'_>) -> Option<Rope> {
     let mut writer = ObjectWriter::new();
     let mut any = false;
-    // The text was read as an object without repeated names when the call came in.
-    if let Ok(members) = params.raw().members() {
-        for (name, raw) in members.iter().filter(|(name, _)| passes(name, era)) {
-            writer.raw(name, &Json::of(params.raw().bytes(), raw));
-            any = true;
-        }
+    for (name, value) in params.others().filter(|(name, _)| passes(name, era)) {
+        writer.raw(name, value);
+        any = true;
     }
     if says.as_task {
         writer.raw("task", &Json::from_value(&serde_json::json!({ "ttl": TASK_TTL_MS })));
@@ -117,7 +108,7 @@ fn params(params: &Params, era: ServerEra, says: &Says<'_>) -> Option<Rope> {
 fn passes(name: &str, era: ServerEra) -> bool {
     match name {
         // The opt-in of 2025-11-25: a stray one must not make a task on the server (field case 78).
-        "_meta" | "task" => false,
+        "task" => false,
         "inputResponses" | "requestState" => era == ServerEra::Modern,
         _ => true,
     }
@@ -126,15 +117,16 @@ fn passes(name: &str, era: ServerEra) -> bool {
 fn meta(params: &Params, era: ServerEra, says: &Says<'_>) -> Option<Rope> {
     let mut writer = ObjectWriter::new();
     let mut any = era == ServerEra::Modern;
-    if let Some(meta) = params.meta()
-        && let Ok(members) = meta.members()
-    {
-        let passes =
-            |name: &str| !OWN_META.contains(&name) || (era == ServerEra::Modern && name == meta_key::LOG_LEVEL);
-        for (name, raw) in members.iter().filter(|(name, _)| passes(name)) {
-            writer.raw(name, &Json::of(meta.bytes(), raw));
-            any = true;
-        }
+    for (name, value) in params.meta_others().filter(|(name, _)| !OWN_META.contains(name)) {
+        writer.raw(name, value);
+        any = true;
+    }
+    if let Some(key) = params.meta_member(meta_key::IDEMPOTENCY_KEY) {
+        writer.raw(meta_key::IDEMPOTENCY_KEY, &key);
+        any = true;
+    }
+    if let (ServerEra::Modern, Some(level)) = (era, params.meta_member(meta_key::LOG_LEVEL)) {
+        writer.raw(meta_key::LOG_LEVEL, &level);
     }
     if era == ServerEra::Modern {
         modern_meta(&mut writer, says.caller);
