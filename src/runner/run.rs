@@ -67,8 +67,7 @@ impl Run {
     }
 
     /// Drives the call of a caller who is held.
-    ///
-    /// No `async fn`, as with [`Run::send`]: those keep their arguments twice.
+    #[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice, which each call would move")]
     pub(super) fn drive_held<S>(self, inner: S, call: Call, held: Held) -> impl Future<Output = ()> + Send
     where
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
@@ -91,6 +90,7 @@ impl Run {
 
     /// Sends the call and attends it to its end; once more if its run is lost and the policy allows it. The record of a
     /// task says Running.
+    #[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice, which each call would move")]
     pub(super) fn send<S>(mut self, mut inner: S, mut call: Call, mut ready: Ready) -> impl Future<Output = ()> + Send
     where
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,

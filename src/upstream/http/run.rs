@@ -123,8 +123,8 @@ impl Runner {
 
     /// Runs one call to its outcome.
     ///
-    /// All but the plain way of a plain call is boxed: what this future takes is set aside and moved for each call. No
-    /// `async fn`, since those keep their arguments twice.
+    /// All but the plain way of a plain call is boxed: what this future takes is set aside and moved for each call.
+    #[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice")]
     pub(super) fn run(self, call: Call, sender: ReplySender) -> impl Future<Output = ()> + Send {
         async move {
             if let Method::Resume(anchor) = &call.method {
