@@ -95,7 +95,8 @@ pub(super) fn read<'a>(
 }
 
 fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticates: bool) -> Option<Transport> {
-    let command: Option<Vec<String>> = section.list(reader, "command");
+    let command: Option<Vec<Word>> = section.list(reader, "command");
+    let command = command.map(|words| words.into_iter().map(|Word(word)| word).collect());
     let url = section.get(reader, "url").map(|WebUrl(url)| url);
     let env = variables(reader, section);
     let cwd: Option<PathBuf> = section.get(reader, "cwd");
@@ -135,9 +136,20 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
     })
 }
 
+/// A word of a command: an argument may well be empty.
+struct Word(String);
+
+impl Setting for Word {
+    const EXPECTED: &'static str = String::EXPECTED;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
 /// `@self` is this very program, wherever it stands.
 fn program<'a>(reader: &mut Reader<'a>, section: &Section<'a>, mut command: Vec<String>) -> Option<Vec<String>> {
-    let Some(first) = command.first_mut() else {
+    let Some(first) = command.first_mut().filter(|first| !first.is_empty()) else {
         section.fault(reader, "command", "must not be empty: the program first, then its arguments");
         return None;
     };

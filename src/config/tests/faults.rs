@@ -37,6 +37,7 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[listen]\nkeep_alive = 15", &[("listen.keep_alive", "write \"15s\"")]),
     ("[listen]\nsession_idle = 3600", &[("listen.session_idle", "write \"3600s\"")]),
     ("[limits]\nsessions = 0", &[("limits.sessions", "above 0")]),
+    ("[[server]]\nname = \"x\"\ncommand = [\"\", \"y\"]", &[("server[0].command", "the program first")]),
     ("[store]\npath = \"\"", &[("store.path", "must not be empty")]),
     (
         "[store]\ndurability = \"disk\"\ncache = \"lots\"\nmax_tasks = 0",

@@ -454,3 +454,10 @@ fn what_means_nothing_is_noted_with_its_line() {
         assert_eq!(notes(&format!("{fine}{SERVER}")), [""; 0], "{fine}");
     }
 }
+
+#[test]
+fn an_argument_may_be_empty_and_the_program_may_not() {
+    let server = |command: &str| read(&format!("[[server]]\nname = \"x\"\ncommand = {command}\n"));
+    let Transport::Stdio { command, .. } = &server("[\"x\", \"\"]").servers[0].transport else { panic!() };
+    assert_eq!(command, &["x", ""]);
+}
