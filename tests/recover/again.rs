@@ -189,3 +189,15 @@ async fn a_stop_leaves_a_run_that_may_be_begun_again_to_the_next_process() {
     assert_eq!(proxy.ended(&id).await["status"], "completed");
     assert_eq!(json!(0), json!(more_sent(&mut proxy)));
 }
+
+#[tokio::test]
+async fn a_held_call_is_begun_again_once_within_one_process() {
+    let mut proxy = Proxy::new(ToolPolicy { mode: Mode::Sync, ..rerun() });
+    let held = proxy.send(call_with(ARGUMENTS)).await.in_background();
+    for _ in 0..2 {
+        let (_call, sender) = proxy.next_sent().await;
+        drop(sender);
+    }
+    let Outcome::Failed(failure) = timeout(PATIENCE, held.outcome()).await.unwrap() else { panic!() };
+    assert_eq!((failure.reason, more_sent(&mut proxy)), (Reason::OutcomeUnknown, 0));
+}
