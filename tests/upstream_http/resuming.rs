@@ -16,9 +16,32 @@ const QUESTION: &str = r#"{"jsonrpc":"2.0","id":"q1","method":"elicitation/creat
 
 /// A server whose streams never end by themselves, and go on behind the events `mark` and `asked`.
 async fn server() -> Server {
-    Server::start(|seen: Seen, mut wire: Wire| async move {
+    server_with(Tasks::None).await
+}
+
+/// Whether the server says that tools of its own may run as tasks of 2025-11-25.
+#[derive(Clone, Copy, PartialEq)]
+enum Tasks {
+    None,
+    Some,
+}
+
+async fn server_with(tasks: Tasks) -> Server {
+    Server::start(move |seen: Seen, mut wire: Wire| async move {
         match (seen.verb.as_str(), seen.method(), seen.header("last-event-id")) {
-            ("POST", "initialize", _) => return wire.initialize(&seen, "s-1").await,
+            ("POST", "initialize", _) if tasks == Tasks::None => return wire.initialize(&seen, "s-1").await,
+            ("POST", "initialize", _) => {
+                let tasks = json!({ "requests": { "tools": { "call": {} } } });
+                let result = json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "tasks": tasks },
+                    "serverInfo": { "name": "scripted", "version": "1" },
+                });
+                let headers = [("Content-Type", "application/json"), ("Mcp-Session-Id", "s-1")];
+                return wire.respond("200 OK", &headers, &seen.result(&result)).await;
+            }
+            ("POST", "tools/list", _) => {
+                return wire.json(&seen.result(&json!({ "tools": [{ "name": "t" }] }))).await;
+            }
             ("POST", "tools/call", _) => {
                 wire.events().await;
                 wire.raw("id: mark\ndata: \n\n").await;
@@ -29,7 +52,12 @@ async fn server() -> Server {
             }
             ("GET", _, Some("mark")) => {
                 wire.events().await;
-                wire.raw("id: end\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"found\": 1E2}}\n\n").await;
+                // The list of tools is asked for before the call.
+                let id = if tasks == Tasks::None { 2 } else { 3 };
+                wire.raw(format!(
+                    "id: end\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"found\": 1E2}}}}\n\n"
+                ))
+                .await;
                 wire.closed().await;
             }
             ("GET", _, Some("open")) => {
@@ -98,6 +126,15 @@ async fn a_run_that_was_left_is_not_stopped_and_its_answer_is_found_by_another_p
     assert_eq!((server.seen_of("tools/call").len(), server.seen_of("initialize").len()), (1, 1), "sent again");
     // Now nobody needs the session any more.
     server.saw(|seen| seen.verb == "DELETE" && seen.header("mcp-session-id") == Some("s-1")).await;
+}
+
+#[tokio::test]
+async fn a_plain_call_of_a_server_that_has_tasks_too_is_found_again() {
+    let server = server_with(Tasks::Some).await;
+    let anchor = timeout(PATIENCE, lost_run(&server)).await.expect("the call has no anchor");
+    assert_eq!(server.seen_of("notifications/cancelled").len(), 0);
+    let found = all(client(&server).send(resumed(anchor)).await).await;
+    assert_eq!((found.result(), server.seen_of("tools/call").len()), (r#"{"found": 1E2}"#, 1));
 }
 
 #[tokio::test]

@@ -61,7 +61,12 @@ async fn relay(mut reply: Reply, sender: &mut ReplySender) -> Option<Outcome> {
     loop {
         tokio::select! {
             biased;
-            () = sender.abandoned() => return None,
+            () = sender.abandoned() => {
+                if sender.is_left_running() {
+                    reply.leave_running();
+                }
+                return None;
+            }
             () = stop.cancelled(), if !stopped => {
                 stopped = true;
                 reply.cancel();

@@ -271,8 +271,9 @@ impl Runner {
     ) {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         let closing = self.0.closing.clone();
+        let anchors = call.method == Method::CallTool && later.is_none() && forwarded.is_empty();
         let once = async |sender: &mut ReplySender| match &session {
-            Some(session) => self.legacy(session, &call, &forwarded, sender, later.as_ref(), false).await,
+            Some(session) => self.legacy(session, &call, &forwarded, sender, later.as_ref(), anchors).await,
             None => self.modern(&call, &forwarded, sender).await,
         };
         let ended = async {
