@@ -150,9 +150,13 @@ pub(in crate::front) async fn open(
             | Event::Anchored(_) => {}
         }
     };
-    let settled = result.member("protocolVersion").and_then(text);
+    let offered = result.member(reshape::OFFERED_TASKS);
+    // The tasks are ours: a client that knows their revision gets it, whatever the server behind settled on. All that an
+    // older server says is right in it too.
+    let gets_tasks = offered.is_some() && Revision::of(&requested).is_some_and(Revision::has_tasks);
+    let settled = result.member("protocolVersion").and_then(text).filter(|_| !gets_tasks);
     let revision = Revision::negotiated(&requested, settled.as_deref());
-    let offered = result.member(reshape::OFFERED_TASKS).filter(|_| revision.has_tasks());
+    let offered = offered.filter(|_| revision.has_tasks());
     let tasks = if offered.is_some() { TaskSupport::Augmenting } else { TaskSupport::Undeclared };
     let answer = reshape::legacy_initialize(&result, revision.name(), offered.as_ref())
         .map_err(|error| refused(&RpcError::from(&running::no_result(&error))))?;

@@ -45,9 +45,13 @@ const INITIALIZE: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"roo
 const INITIALIZED: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"tasks":{}},"zzz":1.0}"#;
 
 async fn world_with(initialized: &str, same_id: SameId, places: usize) -> World {
+    world_of(INITIALIZE, initialized, same_id, places).await
+}
+
+async fn world_of(initialize: &str, initialized: &str, same_id: SameId, places: usize) -> World {
     let (seed, mut asked) = seed(same_id, places);
     let id = RequestId::from_number(0);
-    let params = Params::read(&Method::Attach, Some(json(INITIALIZE))).unwrap();
+    let params = Params::read(&Method::Attach, Some(json(initialize))).unwrap();
     let answering = async {
         let attached = asked.recv().await.unwrap();
         attached.sender.event(Event::Attached(json(initialized)));
@@ -243,6 +247,22 @@ async fn a_cancel_that_comes_before_the_server_was_asked_reaches_it_too() {
     gate.send(true).unwrap();
     assert!(outflow.next().now_or_never().is_none());
     asked.recv().await.unwrap().sender.cancelled().await;
+}
+
+#[tokio::test]
+async fn tasks_that_are_ours_are_offered_whatever_the_server_behind_speaks() {
+    let offering = INITIALIZED.replace("\"zzz\"", "\"dev.raincheck/tasks\":{\"cancel\":{}},\"zzz\"");
+    for (requested, initialized, expected) in [
+        ("2025-11-25", offering.as_str(), r#""protocolVersion":"2025-11-25""#),
+        ("2025-06-18", offering.as_str(), r#""protocolVersion":"2025-06-18""#),
+        ("2025-11-25", INITIALIZED, r#""protocolVersion":"2025-06-18""#),
+    ] {
+        let initialize = INITIALIZE.replace("2025-06-18", requested);
+        let world = world_of(&initialize, initialized, SameId::Refused, 8).await;
+        let offers = requested == "2025-11-25" && initialized != INITIALIZED;
+        assert!(world.answer.contains(expected), "{}", world.answer);
+        assert_eq!(world.answer.contains(r#""tasks":{"cancel":{}}"#), offers, "{}", world.answer);
+    }
 }
 
 #[tokio::test]
