@@ -57,10 +57,6 @@ impl Run {
         let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
         // Only now: a line of large calls is not to fill the memory.
         let Some(call) = self.kept_call(id).await else {
-            if seat.is_stopping() {
-                // A cancel takes it away.
-                return seat.stopped().await;
-            }
             let failure = not_started("its parameters cannot be read");
             return seat.end(self.not_sent(failure)).await;
         };
