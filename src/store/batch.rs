@@ -132,10 +132,6 @@ impl<'a> Batch<'a> {
                 Ok(()) => self.answers.push(Pending::Keep(answer)),
                 Err(error) => drop(answer.send(Err(error))),
             },
-            Op::Forsake { id, answer } => {
-                self.leave(&id, Beside::default());
-                self.answers.push(Pending::Keep(answer));
-            }
             Op::Purge { keys, answer } => match self.purge(&keys) {
                 Ok(purged) => self.answers.push(Pending::Purge(answer, purged)),
                 Err(error) => drop(answer.send(Err(error))),
@@ -267,15 +263,11 @@ impl<'a> Batch<'a> {
 
     /// Takes away what is of no use to a task any more.
     fn unload(&mut self, task: &Task) {
-        self.leave(&task.id, self.beside(&task.id).of_use(task));
-    }
-
-    /// Takes away all that is not in `after`.
-    fn leave(&mut self, id: &TaskId, after: Beside) {
-        let before = self.beside(id);
+        let before = self.beside(&task.id);
+        let after = before.of_use(task);
         if after != before {
-            self.writes.remove_luggage(id, before.without(after));
-            self.luggage.insert(*id, after);
+            self.writes.remove_luggage(&task.id, before.without(after));
+            self.luggage.insert(task.id, after);
         }
     }
 

@@ -113,18 +113,6 @@ impl Store {
         self.change(id, Change::Rerun).await
     }
 
-    /// No other process is to go on with a task: what that would need is gone when this is answered.
-    pub async fn forsake(&self, id: &TaskId) -> Result<(), CommitError> {
-        let (id, shared) = (*id, &self.inner.shared);
-        if shared.luggage.get(&id).is_none_or(Beside::is_empty) {
-            return Ok(());
-        }
-        let before = shared.luggage_file(&id);
-        let forsaken = self.ask(|answer| Op::Forsake { id, answer }).await;
-        self.unload(&id, before).await;
-        forsaken
-    }
-
     /// What is needed to send the call of a task, if it is kept.
     pub async fn dispatch(&self, id: &TaskId) -> Result<Option<Dispatch>, ReadError> {
         let (shared, id) = (Arc::clone(&self.inner.shared), *id);

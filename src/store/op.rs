@@ -45,11 +45,6 @@ pub(super) enum Op {
         value: Vec<u8>,
         answer: Answer<(), CommitError>,
     },
-    /// Takes away what another process would need to go on with a task.
-    Forsake {
-        id: TaskId,
-        answer: Answer<(), CommitError>,
-    },
     /// Puts something on a shelf, or takes it away.
     Shelve {
         shelf: Shelf,
@@ -97,9 +92,7 @@ impl Op {
             Self::Claim { answer, .. } => drop(answer.send(Err(error))),
             Self::Change { answer, .. } => drop(answer.send(Err(error.into()))),
             Self::Extend { answer, .. } => drop(answer.send(Err(error))),
-            Self::Anchor { answer, .. } | Self::Forsake { answer, .. } | Self::Shelve { answer, .. } => {
-                drop(answer.send(Err(error)));
-            }
+            Self::Anchor { answer, .. } | Self::Shelve { answer, .. } => drop(answer.send(Err(error))),
             Self::Purge { answer, .. } => drop(answer.send(Err(error))),
             Self::Mark => {}
             Self::Close { answer } => drop(answer.send(())),

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::support::calls::call;
 use crate::support::layer::{PATIENCE, Proxy};
-use crate::{begin, call_with, cancel, done, more_sent, one_at_a_time, rerun, tasks};
+use crate::{begin, call_with, cancel, done, more_sent, one_at_a_time, tasks};
 
 #[tokio::test]
 async fn of_a_cancel_and_an_end_one_wins_and_stays() {
@@ -137,24 +137,5 @@ async fn a_cancel_while_the_outcome_is_written_changes_nothing() {
         tokio::task::yield_now().await;
         cancel(&proxy, &id).await;
         assert_eq!(proxy.ended(&id).await["status"], "completed");
-    }
-}
-
-#[tokio::test]
-async fn a_cancel_that_was_acknowledged_holds_after_a_crash_too() {
-    for policy in [rerun, one_at_a_time] {
-        let mut proxy = Proxy::new(policy());
-        let running = begin(&proxy, "{}").await;
-        let (_call, _sender) = proxy.next_sent().await;
-        let other = begin(&proxy, "{}").await;
-        for id in [&other, &running] {
-            cancel(&proxy, id).await;
-        }
-        let mut proxy = proxy.crashes(policy()).await;
-        for id in [&other, &running] {
-            let ended = proxy.ended(id).await;
-            assert!(ended["status"] == "cancelled" || ended["status"] == "failed", "{ended}");
-        }
-        assert_eq!(more_sent(&mut proxy), 0);
     }
 }
