@@ -14,6 +14,9 @@ impl Runner {
         }
         if let Some(live) = self.live().get(&task.id) {
             live.cancel_for(by);
+            if live.is_to_be_kept() {
+                self.keep_wish(task.id, by).await;
+            }
             return Ok(());
         }
         // The record is open, but nothing runs: it is just being settled, or nobody will.

@@ -1,5 +1,6 @@
 //! Tasks whose run goes on in this process: what is known of them beyond the record.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::watch;
@@ -27,6 +28,8 @@ pub struct Live {
     cancel: CancellationToken,
     /// Who cancelled it, if somebody did.
     canceller: OnceLock<Canceller>,
+    /// Whether the store is told that it was cancelled.
+    is_wish_kept: AtomicBool,
     history: History,
     phase: Mutex<Phase>,
     /// Told when there is new progress.
@@ -59,7 +62,8 @@ impl LiveRuns {
     pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
         let (cancel, canceller) = (CancellationToken::new(), OnceLock::new());
         let (phase, history, news) = (Mutex::new(phase), self.history.clone(), watch::Sender::default());
-        let live = Arc::new(Live { cancel, canceller, history, phase, news, board, party: Party::default() });
+        let (is_wish_kept, party) = (AtomicBool::new(false), Party::default());
+        let live = Arc::new(Live { cancel, canceller, is_wish_kept, history, phase, news, board, party });
         self.runs.insert(id, Arc::clone(&live));
         live
     }
@@ -101,6 +105,22 @@ impl Live {
     /// For whom it was asked to stop; its owner, if it was not.
     pub(super) fn canceller(&self) -> Canceller {
         self.canceller.get().copied().unwrap_or_default()
+    }
+
+    /// Whether the store has still to be told of the cancel; says so once.
+    pub(super) fn is_to_be_kept(&self) -> bool {
+        !self.is_wish_kept.swap(true, Ordering::AcqRel)
+    }
+
+    /// Stops the run for somebody who wanted that of an earlier process, of which the store knows.
+    pub(super) fn cancel_as_kept(&self, canceller: Canceller) {
+        self.is_wish_kept.store(true, Ordering::Release);
+        self.cancel_for(canceller);
+    }
+
+    /// Whether the store was told of a cancel, and is to forget it.
+    pub(super) fn is_wish_kept(&self) -> bool {
+        self.is_wish_kept.load(Ordering::Acquire)
     }
 
     /// How long a run of the tool of `task` is likely to take.

@@ -35,6 +35,7 @@ mod shares;
 mod timing;
 mod twin;
 pub mod view;
+mod wishes;
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -6,6 +6,7 @@ use tokio::time::sleep;
 
 use super::joining::Reservation;
 use super::live::LiveRuns;
+use super::wishes::forget;
 use crate::jobs::Jobs;
 use crate::protocol::Failure;
 use crate::store::{ChangeError, Ending, Store};
@@ -102,8 +103,13 @@ impl Owed {
             }
         }
         tracing::trace!(task = ?self.id, "a task is settled");
+        let is_wish_kept = self.live.get(&self.id).is_some_and(|live| live.is_wish_kept());
         // Only now: until then readers find the run and do not take the task for lost.
         self.live.remove(&self.id);
+        if is_wish_kept {
+            // After the removal, by which a cancel knows whether this may have missed it.
+            forget(&self.store, self.id).await;
+        }
     }
 }
 

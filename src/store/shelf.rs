@@ -12,6 +12,8 @@ pub enum Shelf {
     History,
     /// What owners have spent.
     Budget,
+    /// Which tasks are to be cancelled, until they have ended.
+    Cancel,
 }
 
 /// Bytes of the longest name.
@@ -23,6 +25,7 @@ impl Shelf {
         match self {
             Self::History => b'h',
             Self::Budget => b'b',
+            Self::Cancel => b'c',
         }
     }
 }

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use raincheck::config::{Mode, ToolPolicy};
 use raincheck::protocol::{Failure, Outcome, RpcError};
+use raincheck::store::Shelf;
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::found::{anchored, is_resumed};
 use crate::support::calls::call;
 use crate::support::layer::{PATIENCE, Proxy};
-use crate::{begin, call_with, cancel, done, more_sent, one_at_a_time, tasks};
+use crate::{begin, call_with, cancel, done, more_sent, one_at_a_time, rerun, tasks};
 
 #[tokio::test]
 async fn of_a_cancel_and_an_end_one_wins_and_stays() {
@@ -138,4 +140,56 @@ async fn a_cancel_while_the_outcome_is_written_changes_nothing() {
         cancel(&proxy, &id).await;
         assert_eq!(proxy.ended(&id).await["status"], "completed");
     }
+}
+
+#[tokio::test]
+async fn a_cancelled_run_is_not_begun_again_by_the_next_process() {
+    let mut proxy = Proxy::new(rerun());
+    let id = begin(&proxy, "{}").await;
+    // The server does not answer the cancel.
+    let (_call, _sender) = proxy.next_sent().await;
+    cancel(&proxy, &id).await;
+    let mut proxy = proxy.crashes(rerun()).await;
+    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    assert_eq!(more_sent(&mut proxy), 0);
+    no_cancel_is_kept(&proxy).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_run_that_is_found_again_is_told_to_stop() {
+    let mut proxy = Proxy::new(tasks());
+    let (id, _sender) = anchored(&mut proxy).await;
+    cancel(&proxy, &id).await;
+    let mut proxy = proxy.crashes(tasks()).await;
+    let (call, sender) = proxy.next_sent().await;
+    assert!(is_resumed(&call, "place"));
+    timeout(PATIENCE, sender.cancelled()).await.expect("it is not told");
+    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    no_cancel_is_kept(&proxy).await;
+}
+
+#[tokio::test]
+async fn a_cancel_is_forgotten_when_it_has_had_its_effect() {
+    let mut proxy = Proxy::new(tasks());
+    let id = begin(&proxy, "{}").await;
+    let (_call, _sender) = proxy.next_sent().await;
+    cancel(&proxy, &id).await;
+    let kept = proxy.runner.store().shelf(Shelf::Cancel).unwrap();
+    assert_eq!(kept, [(id.clone(), b"u".to_vec())]);
+    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    no_cancel_is_kept(&proxy).await;
+    // A process that died in between has left one, and the next start finds that its task has ended.
+    proxy.runner.store().shelve(Shelf::Cancel, &id, Some(b"u".to_vec())).await.unwrap();
+    proxy.runner.abandon(Vec::new());
+    no_cancel_is_kept(&proxy).await;
+}
+
+/// What is kept is forgotten a moment after the end.
+async fn no_cancel_is_kept(proxy: &Proxy) {
+    let forgotten = async {
+        while !proxy.runner.store().shelf(Shelf::Cancel).unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, forgotten).await.expect("a cancel stays");
 }

@@ -31,7 +31,7 @@ async fn stored(proxy: &Proxy, id: &str, words: &str) {
 }
 
 /// A task whose run is at `place`, in the store.
-async fn anchored(proxy: &mut Proxy) -> (String, ReplySender) {
+pub(crate) async fn anchored(proxy: &mut Proxy) -> (String, ReplySender) {
     let id = begin(proxy, ARGUMENTS).await;
     let (_, sender) = proxy.next_sent().await;
     sender.event(at("place"));
@@ -39,7 +39,7 @@ async fn anchored(proxy: &mut Proxy) -> (String, ReplySender) {
     (id, sender)
 }
 
-fn is_resumed(call: &Call, words: &str) -> bool {
+pub(crate) fn is_resumed(call: &Call, words: &str) -> bool {
     call.method == Method::Resume(Anchor::new(words.to_owned())) && call.params.name() == Some("export")
 }
 

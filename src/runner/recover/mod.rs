@@ -20,6 +20,7 @@ use super::live::Phase;
 use super::run::Run;
 use super::seat::{HandleDelivery, Owned};
 use super::settler::Settler;
+use super::wishes::{Wishes, forget};
 use super::{Plan, Runner};
 use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, TaskSupport};
 use crate::protocol::{Failure, Json, Reason, Reply, Retry};
@@ -39,8 +40,8 @@ enum Fate {
     Find(Anchored),
     /// Its run is lost, and is begun again.
     Again,
-    /// It ends.
-    End(Failure),
+    /// It ends so.
+    End(Ending),
 }
 
 /// Lost tasks that are settled at the same time: enough for one group commit, few enough for the store's queue.
@@ -57,9 +58,14 @@ impl Runner {
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        let mut lost = Vec::new();
+        let (mut lost, wishes) = (Vec::new(), Wishes::read(&self.0.store));
         for (task, plan) in left {
-            let fate = self.fate(&task, &plan);
+            let wish = wishes.of(&task.id);
+            let fate = match (self.fate(&task, &plan), wish) {
+                (Fate::Send | Fate::Again | Fate::End(_), Some(by)) => Fate::End(Ending::cancelled(by)),
+                // It may not know of the cancel, and is told once it is found.
+                (fate @ Fate::Find(_), _) | (fate, None) => fate,
+            };
             tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
             let run = Run {
                 shared: Arc::clone(&self.0),
@@ -80,25 +86,46 @@ impl Runner {
                 }
                 Fate::Find(anchored) => {
                     let owned = self.take_up(&task);
+                    if let Some(by) = wish {
+                        owned.live.cancel_as_kept(by);
+                    }
                     self.0.jobs.spawn("find a run again", run.find(inner, owned, task, anchored));
                 }
-                Fate::End(failure) => lost.push((task, failure)),
+                Fate::End(ending) => lost.push((task, ending)),
             }
         }
         self.end_lost(lost);
     }
 
-    /// Ends tasks of an earlier process whose server is not in the configuration any more. Returns at once.
+    /// Ends tasks of an earlier process whose server is not in the configuration any more, and forgets what it left of cancels
+    /// that had their effect. To be called after [`Runner::recover`]. Returns at once.
     pub fn abandon(&self, left: Vec<Committed<Task>>) {
         let why = "its server is not in the configuration any more";
+        let wishes = Wishes::read(&self.0.store);
         let ended = |task: Committed<Task>| {
+            if let Some(by) = wishes.of(&task.id) {
+                return (task, Ending::cancelled(by));
+            }
             let failure = match task.state {
                 State::Queued if task.reruns == 0 => not_started(why),
                 _ => Failure::outcome_unknown(&format!("Raincheck was restarted during the run, and {why}")),
             };
-            (task, failure)
+            (task, Ending::Failed(failure))
         };
         self.end_lost(left.into_iter().map(ended).collect());
+        self.forget_cancels();
+    }
+
+    /// Forgets cancels whose tasks had ended before their process did.
+    fn forget_cancels(&self) {
+        let store = self.0.store.clone();
+        let forget = async move {
+            match Wishes::read(&store).fulfilled(&store) {
+                Ok(ended) => stream::iter(ended).for_each_concurrent(AT_ONCE, |id| forget(&store, id)).await,
+                Err(error) => tracing::warn!(%error, "old cancels cannot be looked at"),
+            }
+        };
+        self.0.jobs.spawn("forget old cancels", forget);
     }
 
     fn fate(&self, task: &Task, plan: &Plan) -> Fate {
@@ -106,16 +133,16 @@ impl Runner {
         let has_call = store.has_dispatch(&task.id);
         match &task.state {
             State::Queued if has_call => Fate::Send,
-            State::Queued if task.reruns == 0 => {
-                Fate::End(not_started("what was needed to send it, such as its caller's credentials, is not kept"))
-            }
+            State::Queued if task.reruns == 0 => Fate::End(Ending::Failed(not_started(
+                "what was needed to send it, such as its caller's credentials, is not kept",
+            ))),
             State::Running { .. } | State::InputRequired { .. } => match store.anchored(&task.id) {
                 Ok(Some(anchored)) => Fate::Find(anchored),
                 Ok(None) | Err(_) if has_call && may_run_again(task, plan) => Fate::Again,
-                Ok(None) | Err(_) => Fate::End(Failure::outcome_unknown("Raincheck was restarted during the run")),
+                Ok(None) | Err(_) => Fate::End(lost("Raincheck was restarted during the run")),
             },
             State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => {
-                Fate::End(Failure::outcome_unknown("Raincheck was restarted before the run was begun again"))
+                Fate::End(lost("Raincheck was restarted before the run was begun again"))
             }
         }
     }
@@ -128,18 +155,21 @@ impl Runner {
         Owned { settler, live, delivery: HandleDelivery::Out }
     }
 
-    fn end_lost(&self, lost: Vec<(Committed<Task>, Failure)>) {
+    fn end_lost(&self, lost: Vec<(Committed<Task>, Ending)>) {
         if lost.is_empty() {
             return;
         }
         let (count, first) = (lost.len(), lost.iter().map(|(task, _)| task.id).take(SHOWN).collect::<Vec<_>>());
         tracing::warn!(tasks = count, ?first, "tasks were lost with the last process; they are settled");
         let store = self.0.store.clone();
-        let end = move |(task, failure): (Committed<Task>, Failure)| {
+        let end = move |(task, ending): (Committed<Task>, Ending)| {
             let store = store.clone();
             async move {
-                if let Err(error) = store.settle(&task.id, Ending::Failed(failure)).await {
+                let was_cancelled = !matches!(ending, Ending::Failed(_));
+                if let Err(error) = store.settle(&task.id, ending).await {
                     tracing::error!(task = ?task.id, %error, "a lost task could not be settled");
+                } else if was_cancelled {
+                    forget(&store, task.id).await;
                 }
             }
         };
@@ -149,6 +179,10 @@ impl Runner {
 
 fn may_run_again(task: &Task, plan: &Plan) -> bool {
     plan.policy.on_lost == crate::config::OnLost::Rerun && task.reruns < MOST_RERUNS
+}
+
+fn lost(how: &str) -> Ending {
+    Ending::Failed(Failure::outcome_unknown(how))
 }
 
 fn not_started(why: &str) -> Failure {
