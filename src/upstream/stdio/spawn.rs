@@ -116,6 +116,15 @@ pub(super) fn spawn(plan: Plan<'_>, guard: &GuardProgram) -> Result<Spawned, Spa
     Ok(Spawned { child, group, lifeline, stdin, stdout, stderr })
 }
 
+/// Whether another command would help.
+fn is_about_the_command(source: &io::Error) -> bool {
+    use io::ErrorKind::{ExecutableFileBusy, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    matches!(
+        source.kind(),
+        ExecutableFileBusy | InvalidInput | IsADirectory | NotADirectory | NotFound | PermissionDenied
+    ) || source.raw_os_error() == Some(nix::errno::Errno::ENOEXEC as i32)
+}
+
 impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -123,10 +132,12 @@ impl fmt::Display for SpawnError {
             Self::NoDirectory(cwd) => {
                 write!(f, "the directory `{}` is not there; check `cwd` in the config", cwd.display())
             }
-            Self::Start { program, source } => {
+            Self::Start { program, source } if is_about_the_command(source) => {
                 let what = source.kind();
                 write!(f, "its command `{program}` cannot be started ({what}); check `command` in the config and PATH")
             }
+            // Such as "too many open files": the command may well be right.
+            Self::Start { program, source } => write!(f, "its command `{program}` cannot be started: {source}"),
         }
     }
 }
@@ -162,5 +173,21 @@ mod tests {
         let holds = |text: &str| text.lines().any(|line| line.starts_with("CARGO_PKG_NAME="));
         assert!(holds(&environment(&[]).await));
         assert!(!holds(&environment(&[name.to_owned()]).await));
+    }
+
+    #[test]
+    fn what_no_other_command_would_help_against_is_not_blamed_on_the_command() {
+        use nix::errno::Errno::{EACCES, EAGAIN, EMFILE, ENOENT, ENOEXEC, ENOMEM};
+        let shown = |errno: nix::errno::Errno| {
+            let source = io::Error::from_raw_os_error(errno as i32);
+            SpawnError::Start { program: "node".to_owned(), source }.to_string()
+        };
+        for errno in [ENOENT, EACCES, ENOEXEC] {
+            assert!(shown(errno).contains("check `command`"), "{}", shown(errno));
+        }
+        for errno in [EMFILE, EAGAIN, ENOMEM] {
+            assert!(!shown(errno).contains("check `command`"), "{}", shown(errno));
+        }
+        assert!(shown(EMFILE).contains("Too many open files"), "{}", shown(EMFILE));
     }
 }
