@@ -55,6 +55,25 @@ pub(super) fn request(call: &Call, era: ServerEra, id: u64) -> Rope {
     message::request(&RequestId::from_number(id), call.method.name(), params)
 }
 
+/// A result or the parameters of a question, without the tie to a task of the server's own: the client knows nothing of
+/// that (2025-11-25, tasks, related task metadata).
+pub(super) fn untied(object: Json) -> Json {
+    let Some(meta) = object.member("_meta").filter(|meta| meta.member(meta_key::RELATED_TASK).is_some()) else {
+        return object;
+    };
+    let (mut rest, mut bare) = (ObjectWriter::new(), ObjectWriter::new());
+    let only_the_tie = meta.members().is_ok_and(|members| members.len() == 1);
+    if rest.members_of(&meta, |name| name != meta_key::RELATED_TASK).is_err()
+        || bare.members_of(&object, |name| name != "_meta").is_err()
+    {
+        return object;
+    }
+    if !only_the_tie {
+        bare.raw("_meta", &rest.finish_json());
+    }
+    bare.finish_json()
+}
+
 /// The notification of a legacy client, for its server; `None` if it is not for the server: the end of the handshake
 /// was told already, and a cancel names a request by the client's own id.
 pub(super) fn notification(call: &Call) -> Option<Rope> {

@@ -5,9 +5,9 @@ use super::state::{State, Status};
 use super::watch::{Polled, Wake, Watch};
 use super::{Leg, Manners, Needs, left, relay, unknown};
 use crate::protocol::error::code;
-use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Event, Method, Outcome, Reply, ReplySender, RpcError, TaskSupport, meta_key};
+use crate::protocol::{Call, Event, Method, Outcome, Reply, ReplySender, RpcError, TaskSupport};
 use crate::upstream::outcome::never_sent;
+use crate::upstream::wire::untied;
 
 /// Calls a tool of a server that can run calls as tasks, to its outcome.
 pub(in crate::upstream) async fn call<L: Leg>(
@@ -112,20 +112,8 @@ async fn fetch<L: Leg>(watch: &mut Watch<'_, L>) -> Wake<Option<Outcome>> {
 
 /// A result without the tie to its task.
 fn bare(outcome: Outcome) -> Outcome {
-    let Outcome::Result(result) = &outcome else { return outcome };
-    let Some(meta) = result.member("_meta").filter(|meta| meta.member(meta_key::RELATED_TASK).is_some()) else {
-        return outcome;
-    };
-    let mut rest = ObjectWriter::new();
-    let mut bare = ObjectWriter::new();
-    let only_the_tie = meta.members().is_ok_and(|members| members.len() == 1);
-    if rest.members_of(&meta, |name| name != meta_key::RELATED_TASK).is_err()
-        || bare.members_of(result, |name| name != "_meta").is_err()
-    {
-        return outcome;
+    match outcome {
+        Outcome::Result(result) => Outcome::Result(untied(result)),
+        outcome => outcome,
     }
-    if !only_the_tie {
-        bare.raw("_meta", &rest.finish_json());
-    }
-    Outcome::Result(bare.finish_json())
 }

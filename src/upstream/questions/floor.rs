@@ -26,6 +26,7 @@ use crate::upstream::later::Later;
 use crate::upstream::listening::{Hub, Subscriptions};
 use crate::upstream::log_level::{AskedLevel, Level};
 use crate::upstream::sessions::Hearer;
+use crate::upstream::wire;
 
 /// The calls of one session. Clones are of the same session.
 #[derive(Clone, Debug)]
@@ -334,7 +335,7 @@ fn read(method: &str, params: Option<Json>) -> Result<Question, RpcError> {
         return Err(refusal::malformed(method));
     }
     let key = key_in(&params);
-    Ok(Question { kind, params, key })
+    Ok(Question { kind, params: wire::untied(params), key })
 }
 
 /// The key that a server wants for its question: a member of `_meta` under any prefix that is called `inputKey`.

@@ -189,6 +189,25 @@ async fn questions_are_put_in_the_order_in_which_they_come() {
 }
 
 #[tokio::test]
+async fn a_tie_to_a_task_of_the_servers_own_stays_behind() {
+    let bench = Bench::new();
+    let mut call = bench.call(1, "ann", "asks", &forms());
+    for (meta, left) in [
+        (r#"{"io.modelcontextprotocol/related-task":{"taskId":"theirs"}}"#, r#"{"n":1.50}"#),
+        (
+            r#"{"x":1.0,"io.modelcontextprotocol/related-task":{"taskId":"theirs"},"y":2}"#,
+            r#"{"n":1.50,"_meta":{"x":1.0,"y":2}}"#,
+        ),
+    ] {
+        let params = Json::parse(format!(r#"{{"n":1.50,"_meta":{meta}}}"#).into()).unwrap();
+        let request =
+            Request { id: RequestId::from_number(1), method: "elicitation/create".to_owned(), params: Some(params) };
+        assert!(bench.floor.request(request, Origin::Call(1), |_| async {}).is_none());
+        assert_eq!(call.asked().await.question().params.as_str(), left);
+    }
+}
+
+#[tokio::test]
 async fn a_question_moves_on_when_its_call_ends_and_is_refused_when_there_is_no_other() {
     let mut bench = Bench::new();
     let mut older = bench.call(1, "ann", "plain", &forms());
