@@ -10,12 +10,15 @@ use crate::config::{Limits, Offer, ServerConfig, Transport};
 use crate::jobs::Jobs;
 use crate::protocol::message::RequestId;
 use crate::protocol::{
-    Abilities, Answer, Ask, Call, Caller, ClientSession, Credentials, Event, Json, Method, Outcome, Params, Principal,
-    Reply, ReplySender, Rope, TaskSupport,
+    Abilities, Answer, Ask, Call, Caller, ClientSession, Credentials, Event, Json, Message, Method, Outcome, Params,
+    Principal, Reply, ReplySender, Rope, TaskSupport,
 };
 use crate::task::MOST_QUESTIONS;
 use crate::upstream::handshake::{LastSeen, ServerInfo};
+use crate::upstream::incoming::{Peer, take_in};
+use crate::upstream::pending::Pending;
 use crate::upstream::sessions::{Attached, Audience, Hearer};
+use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, Shared};
 
 /// One session, and what went back to the server.
@@ -186,6 +189,27 @@ async fn questions_are_put_in_the_order_in_which_they_come() {
         let asked = futures_util::FutureExt::now_or_never(call.reply.next());
         assert!(matches!(asked, Some(Some(Event::Ask(_)))), "question {id} is still on its way: {asked:?}");
     }
+}
+
+/// Whoever waits for the answer has not looked yet when the server says the next thing.
+#[tokio::test]
+async fn a_call_that_has_its_answer_is_not_asked() {
+    let bench = Bench::new();
+    let pending = Pending::default();
+    let (sender, reply) = Reply::channel();
+    let ticket = pending.add(sender).unwrap();
+    assert!(pending.send(ticket.id));
+    let other = bench.call(ticket.id, "ann", "asks", &forms());
+    let peer = Peer { era: ServerEra::Legacy, shared: false, pending: &pending, floor: &bench.floor };
+    let take = |message: Value| {
+        let message = Message::parse(&message.to_string().into(), 128).unwrap();
+        take_in(message, &peer, |_| async {}).map(read)
+    };
+    assert!(take(json!({ "jsonrpc": "2.0", "id": ticket.id, "result": {} })).is_none());
+    let question = json!({ "jsonrpc": "2.0", "id": 9, "method": "elicitation/create", "params": {} });
+    assert_eq!(take(question).expect("it was put to the call")["error"]["code"], -32603);
+    assert!(matches!(reply.outcome().await, Outcome::Result(_)));
+    drop(other);
 }
 
 #[tokio::test]
