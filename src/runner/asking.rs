@@ -85,21 +85,15 @@ impl Attendance {
         })
     }
 
-    /// Asks the legacy client who is held. Where the call may become a task, the question is kept, so that it can go on
-    /// there: by then the client waits for nothing any more.
+    /// Asks the legacy client who is held. The question is kept: its time does not count for the run, and a call that
+    /// becomes a task goes on asking there, since by then the client waits for nothing any more.
     fn pass_on(&mut self, held: &Held, ask: Ask) {
-        let ask = match self.way.promotion {
-            Promotion::Never => ask,
-            Promotion::After(_) | Promotion::AtOnce => {
-                let limit = self.run.plan.policy.ask_timeout;
-                let board = held.board().unwrap_or_default();
-                let desk =
-                    self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit, self.asked_before.clone())));
-                let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &self.run.principal) else { return };
-                copy
-            }
-        };
-        held.sender.event(Event::Ask(ask));
+        let limit = self.run.plan.policy.ask_timeout;
+        let board = held.board().unwrap_or_default();
+        let desk = self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit, self.asked_before.clone())));
+        if let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &self.run.principal) {
+            held.sender.event(Event::Ask(copy));
+        }
     }
 
     /// What the caller was asked while it was held goes on in the task; it may have answered in this moment.

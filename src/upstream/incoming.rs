@@ -29,8 +29,8 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     match message {
-        Message::Result { id, result } => peer.pending.answer(Some(&id), outcome::of_result(result)),
-        Message::Error { id, error } => peer.pending.answer(id.as_ref(), Outcome::Error(error)),
+        Message::Result { id, result } => peer.answered(Some(&id), outcome::of_result(result)),
+        Message::Error { id, error } => peer.answered(id.as_ref(), Outcome::Error(error)),
         Message::Notification { method, params } => peer.notification(method, params),
         Message::Request { id, method, params } => match peer.era {
             ServerEra::Legacy => return peer.floor.request(Request { id, method, params }, Origin::Channel, way),
@@ -42,6 +42,14 @@ where
 }
 
 impl Peer<'_> {
+    /// Takes an answer in: its call is over.
+    pub(super) fn answered(&self, id: Option<&Json>, outcome: Outcome) {
+        if let Some(call) = self.pending.answer(id, outcome) {
+            // Not left to whoever waits for it, who may not have looked yet when the server asks the next thing.
+            self.floor.answered(call);
+        }
+    }
+
     fn notification(&self, method: String, params: Option<Json>) {
         if self.era == ServerEra::Modern
             && let Some(params) = &params

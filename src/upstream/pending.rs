@@ -125,31 +125,27 @@ impl Pending {
         }
     }
 
-    /// Takes an answer in. One that comes late, or for the second time, is dropped.
-    pub(super) fn answer(&self, id: Option<&Json>, outcome: Outcome) {
+    /// Takes an answer in, and says whose it was. One that comes late, or for the second time, is dropped.
+    pub(super) fn answer(&self, id: Option<&Json>, outcome: Outcome) -> Option<u64> {
         let mut table = self.table();
-        match table.named(id) {
-            Named::Call(id) => {
-                let entry = table.entries.remove(&id);
-                drop(table);
-                if let Some(entry) = entry {
-                    entry.settle(outcome);
-                } else {
-                    tracing::debug!(id, "an answer came late and was dropped");
-                }
-            }
-            Named::Nobody => match table.only_sent() {
-                Some(id) => {
-                    tracing::debug!("an answer without a usable id was taken for the only call that runs");
-                    let entry = table.entries.remove(&id);
-                    drop(table);
-                    if let Some(entry) = entry {
-                        entry.settle(outcome);
-                    }
-                }
-                None => table.answered_nobody(),
-            },
-            Named::Stranger => table.answered_nobody(),
+        let call = match table.named(id) {
+            Named::Call(id) => Some(id),
+            // Without a usable id it was sent for the only call that runs.
+            Named::Nobody => table.only_sent(),
+            Named::Stranger => None,
+        };
+        let Some(call) = call else {
+            table.answered_nobody();
+            return None;
+        };
+        let entry = table.entries.remove(&call);
+        drop(table);
+        if let Some(entry) = entry {
+            entry.settle(outcome);
+            Some(call)
+        } else {
+            tracing::debug!(id = call, "an answer came late and was dropped");
+            None
         }
     }
 

@@ -211,6 +211,14 @@ impl Floor {
         let _left = self.table().calls.remove(&id);
     }
 
+    /// The call with this id has its answer: what the server asks from now on is not of this call.
+    pub(in crate::upstream) fn answered(&self, id: u64) {
+        let left = self.table().calls.remove(&id);
+        if let Some(call) = left {
+            call.addressee.fate.end();
+        }
+    }
+
     /// Takes a request of the server in. Returns what is to be answered at once; an answer that comes later goes out
     /// by `way`.
     pub(in crate::upstream) fn request<W, F>(&self, request: Request, origin: Origin, way: W) -> Option<Rope>

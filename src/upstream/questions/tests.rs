@@ -10,12 +10,15 @@ use crate::config::{Limits, Offer, ServerConfig, Transport};
 use crate::jobs::Jobs;
 use crate::protocol::message::RequestId;
 use crate::protocol::{
-    Abilities, Answer, Ask, Call, Caller, ClientSession, Credentials, Event, Json, Method, Outcome, Params, Principal,
-    Reply, ReplySender, Rope, TaskSupport,
+    Abilities, Answer, Ask, Call, Caller, ClientSession, Credentials, Event, Json, Message, Method, Outcome, Params,
+    Principal, Reply, ReplySender, Rope, TaskSupport,
 };
 use crate::task::MOST_QUESTIONS;
 use crate::upstream::handshake::{LastSeen, ServerInfo};
+use crate::upstream::incoming::{Peer, take_in};
+use crate::upstream::pending::Pending;
 use crate::upstream::sessions::{Attached, Audience, Hearer};
+use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, Shared};
 
 /// One session, and what went back to the server.
@@ -185,6 +188,46 @@ async fn questions_are_put_in_the_order_in_which_they_come() {
         assert!(bench.elicit(&json!(id), Origin::Call(1)).is_none());
         let asked = futures_util::FutureExt::now_or_never(call.reply.next());
         assert!(matches!(asked, Some(Some(Event::Ask(_)))), "question {id} is still on its way: {asked:?}");
+    }
+}
+
+/// Whoever waits for the answer has not looked yet when the server says the next thing.
+#[tokio::test]
+async fn a_call_that_has_its_answer_is_not_asked() {
+    let bench = Bench::new();
+    let pending = Pending::default();
+    let (sender, reply) = Reply::channel();
+    let ticket = pending.add(sender).unwrap();
+    assert!(pending.send(ticket.id));
+    let other = bench.call(ticket.id, "ann", "asks", &forms());
+    let peer = Peer { era: ServerEra::Legacy, shared: false, pending: &pending, floor: &bench.floor };
+    let take = |message: Value| {
+        let message = Message::parse(&message.to_string().into(), 128).unwrap();
+        take_in(message, &peer, |_| async {}).map(read)
+    };
+    assert!(take(json!({ "jsonrpc": "2.0", "id": ticket.id, "result": {} })).is_none());
+    let question = json!({ "jsonrpc": "2.0", "id": 9, "method": "elicitation/create", "params": {} });
+    assert_eq!(take(question).expect("it was put to the call")["error"]["code"], -32603);
+    assert!(matches!(reply.outcome().await, Outcome::Result(_)));
+    drop(other);
+}
+
+#[tokio::test]
+async fn a_tie_to_a_task_of_the_servers_own_stays_behind() {
+    let bench = Bench::new();
+    let mut call = bench.call(1, "ann", "asks", &forms());
+    for (meta, left) in [
+        (r#"{"io.modelcontextprotocol/related-task":{"taskId":"theirs"}}"#, r#"{"n":1.50}"#),
+        (
+            r#"{"x":1.0,"io.modelcontextprotocol/related-task":{"taskId":"theirs"},"y":2}"#,
+            r#"{"n":1.50,"_meta":{"x":1.0,"y":2}}"#,
+        ),
+    ] {
+        let params = Json::parse(format!(r#"{{"n":1.50,"_meta":{meta}}}"#).into()).unwrap();
+        let request =
+            Request { id: RequestId::from_number(1), method: "elicitation/create".to_owned(), params: Some(params) };
+        assert!(bench.floor.request(request, Origin::Call(1), |_| async {}).is_none());
+        assert_eq!(call.asked().await.question().params.as_str(), left);
     }
 }
 

@@ -391,8 +391,8 @@ impl Connection {
             scan.feed(text);
         }
         match scan.addressee() {
-            Addressee::Call(id) if scan.is_rpc() => self.0.pending.answer(Some(&id), broken()),
-            Addressee::Unnamed => self.0.pending.answer(None, broken()),
+            Addressee::Call(id) if scan.is_rpc() => self.peer().answered(Some(&id), broken()),
+            Addressee::Unnamed => self.peer().answered(None, broken()),
             Addressee::Call(_) | Addressee::Us(_) | Addressee::Nobody => self.count_noise(),
         }
     }
@@ -402,7 +402,7 @@ impl Connection {
         tracing::warn!(server = %self.0.setup.config.name, limit, "a line of the server is longer than limits.message");
         let failure = outcome::too_large(limit);
         match addressee {
-            Addressee::Call(id) => self.0.pending.answer(Some(&id), Outcome::Failed(failure)),
+            Addressee::Call(id) => self.peer().answered(Some(&id), Outcome::Failed(failure)),
             Addressee::Unnamed => self.0.pending.fail_oldest(failure),
             Addressee::Us(_) => {}
             Addressee::Nobody => self.count_noise(),
