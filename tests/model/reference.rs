@@ -304,12 +304,13 @@ impl Model {
                         "queue_timeout"
                     })
                 }
-                // The record does not say that it was cancelled.
-                (Stand::Running { .. } | Stand::Stopping | Stand::Asking { .. }, Tool::Again { is_second: false }) => {
+                // The cancel was acknowledged.
+                (Stand::Stopping, _) => Stand::Cancelled,
+                (Stand::Running { .. } | Stand::Asking { .. }, Tool::Again { is_second: false }) => {
                     again.push(at);
                     Stand::Queued
                 }
-                (Stand::Running { .. } | Stand::Stopping | Stand::Asking { .. }, _) => Stand::Failed("outcome_unknown"),
+                (Stand::Running { .. } | Stand::Asking { .. }, _) => Stand::Failed("outcome_unknown"),
                 (stand, _) => stand,
             };
             *free -= usize::from(*stand == Stand::Queued && *free > 0 && !again.contains(&at));
