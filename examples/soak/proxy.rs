@@ -57,7 +57,7 @@ impl Place {
         let command = serde_json::json!(words);
         let text = format!(
             "[listen]\nhttp = \"127.0.0.1:{port}\"\n[store]\npath = {:?}\nmin_free = 1\ncache = \"16MiB\"\n[log]\nlevel = \"warn\"\n\
-             [shutdown]\ngrace = \"2s\"\n[defaults]\nmode = \"sync\"\ntimeout = \"1m\"\nkeep = \"20s\"\n\
+             [shutdown]\ngrace = \"2s\"\n[defaults]\nmode = \"sync\"\ntimeout = \"1m\"\nkeep = \"20s\"\nkey_window = \"20s\"\n\
              [[server]]\nname = \"behind\"\ncommand = {command}\nsession_idle = \"5s\"\n\
              [[tool]]\nmatch = \"auto\"\nmode = \"auto\"\nafter = \"50ms\"\n[[tool]]\nmatch = \"task\"\nmode = \"task\"\n\
              [[tool]]\nmatch = \"queued\"\nmode = \"task\"\nmax_running = 2\n[[tool]]\nmatch = \"broken\"\nmode = \"task\"\n\
