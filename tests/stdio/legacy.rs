@@ -215,3 +215,16 @@ async fn at_the_end_of_the_input_a_held_call_has_the_grace_time_too() {
     assert_eq!((answers.len(), &answers[0]["id"]), (1, &held));
     machine.noted("eof", 1).await;
 }
+
+#[tokio::test]
+async fn a_question_that_nobody_can_answer_any_more_does_not_hold_the_end_up() {
+    let machine = Machine::new().env("RAINCHECK_SHUTDOWN_GRACE", "10m");
+    let mut client = client(&machine, "2025-11-25").await;
+    let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "elicitation/create", "params": { "message": "m" } });
+    let id = client.ask("tools/call", json!({ "name": "question", "arguments": question })).await;
+    assert_eq!(client.next().await["method"], "elicitation/create");
+    let rest = client.close().await;
+    let answers: Vec<_> = rest.iter().filter(|said| said["id"] == id).collect();
+    assert!(answers.len() == 1 && answers[0]["result"]["answer"]["error"].is_object(), "{rest:?}");
+    assert!(rest.iter().all(|said| said["method"] != "elicitation/create"), "asked again: {rest:?}");
+}

@@ -189,7 +189,7 @@ impl Outflow {
         let withdrawal = ask.withdrawal();
         let (kind, params) = (ask.question().kind, ask.question().params.clone());
         let Some(id) = self.core.questions.ask(ask) else {
-            tracing::warn!(question = %kind, "a question was refused: too many are open in this session");
+            tracing::warn!(question = %kind, "a question was refused: too many are open in this session, or its client is gone");
             return;
         };
         self.asked.push(id);

@@ -14,6 +14,16 @@ struct Table {
     /// Ids below this have been given out.
     next: u64,
     open: HashMap<u64, Ask>,
+    client: Client,
+}
+
+/// Whether anybody can answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Client {
+    #[default]
+    Speaks,
+    /// Nothing more comes from it.
+    HasHungUp,
 }
 
 /// What became of an answer.
@@ -31,10 +41,11 @@ pub(super) enum Given {
 const OPEN: usize = 64;
 
 impl Questions {
-    /// Keeps a question until it is answered; its id. `None`, and the question refused, if too many are open.
+    /// Keeps a question until it is answered; its id. `None`, and the question refused, if too many are open or nobody can
+    /// answer any more.
     pub(super) fn ask(&self, ask: Ask) -> Option<u64> {
         let mut table = self.lock();
-        if table.open.len() >= OPEN {
+        if table.open.len() >= OPEN || table.client == Client::HasHungUp {
             return None;
         }
         let id = table.next;
@@ -64,6 +75,16 @@ impl Questions {
             None if was_asked => Given::Late,
             None => Given::NeverAsked,
         }
+    }
+
+    /// Nothing more comes from the client: what is open is refused, and what is asked from now on.
+    pub(super) fn hang_up(&self) {
+        let refused = {
+            let mut table = self.lock();
+            table.client = Client::HasHungUp;
+            std::mem::take(&mut table.open)
+        };
+        drop(refused);
     }
 
     /// Takes a question back; false if it was answered already.

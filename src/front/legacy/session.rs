@@ -224,6 +224,11 @@ impl Session {
         !self.0.in_flight.is_empty()
     }
 
+    /// Nothing more comes from the client: nobody answers what the server asks.
+    pub(in crate::front) fn hang_up(&self) {
+        self.0.questions.hang_up();
+    }
+
     /// Takes a message of the client, with the headers that it came with.
     pub(in crate::front) fn take(&self, message: Message, credentials: Credentials) -> Taken {
         match message {

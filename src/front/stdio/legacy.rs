@@ -154,6 +154,13 @@ impl Sessions {
 }
 
 impl Legacy {
+    /// Nothing more comes from the client.
+    pub(super) fn hang_up(&self) {
+        if let Self::Live(live) = self {
+            live.session.hang_up();
+        }
+    }
+
     /// Waits until the session is open or could not be opened.
     async fn opened(&mut self) {
         if let Self::Opening(opening) = self {

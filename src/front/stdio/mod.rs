@@ -81,6 +81,7 @@ where
             let mut session = Legacy::default();
             let ended = connection.read(lines, &mut session).await;
             tracing::debug!(?ended, "nothing more is read");
+            session.hang_up();
             connection.finish(&calls, grace, settled, || jobs.stop()).await;
             // Without its session a legacy client's calls would have ended at once.
             drop(session);
