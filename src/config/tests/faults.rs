@@ -56,6 +56,8 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
             ("limits.read_timeout", "longer than zero"),
         ],
     ),
+    ("[log]\nlevel = \"inof\"", &[("log.level", "did you mean \"info\"?")]),
+    ("[log]\nlevel = \"warn, raincheck:debug\"", &[("log.level", "\"raincheck:debug\" is no level")]),
     (
         "[log]\nformat = \"jsn\"\nlevel = \"a=b=c\"",
         &[("log.format", "did you mean \"json\"?"), ("log.level", "such as \"info\"")],

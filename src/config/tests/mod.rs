@@ -461,3 +461,10 @@ fn an_argument_may_be_empty_and_the_program_may_not() {
     let Transport::Stdio { command, .. } = &server("[\"x\", \"\"]").servers[0].transport else { panic!() };
     assert_eq!(command, &["x", ""]);
 }
+
+#[test]
+fn levels_are_read_in_any_case_and_with_spaces() {
+    for (text, level) in [("WARN", "WARN"), ("warn, raincheck=debug", "warn,raincheck=debug"), ("off", "off")] {
+        assert_eq!(read(&format!("[log]\nlevel = \"{text}\"\n{SERVER}")).log.level, level);
+    }
+}
