@@ -232,13 +232,7 @@ impl Wanted {
 /// The notification that the server got on with it, under the client's own token.
 pub(super) fn progress_notification(token: &Json, progress: &Progress) -> Rope {
     let mut params = ObjectWriter::new();
-    params.raw("progressToken", token).raw("progress", &progress.progress);
-    if let Some(total) = &progress.total {
-        params.raw("total", total);
-    }
-    if let Some(message) = &progress.message {
-        params.string("message", message);
-    }
+    progress.write(token, &mut params);
     message::notification("notifications/progress", Some(params.finish()))
 }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::json::Json;
+use super::rope::ObjectWriter;
 
 /// One `notifications/progress`, as the server spelled it. It is kept as long as its task runs, so it is small and
 /// holds on to nothing of the message that it came in.
@@ -22,6 +23,17 @@ const MESSAGE: usize = 8 << 10;
 const NUMBER: usize = 64;
 
 impl Progress {
+    /// Writes the members of the `params` of a progress notification under `token`.
+    pub(crate) fn write(&self, token: &Json, params: &mut ObjectWriter) {
+        params.raw("progressToken", token).raw("progress", &self.progress);
+        if let Some(total) = &self.total {
+            params.raw("total", total);
+        }
+        if let Some(message) = &self.message {
+            params.string("message", message);
+        }
+    }
+
     /// Reads the `params` of a progress notification; `None` if they are malformed.
     pub fn read(params: &Json) -> Option<Self> {
         let members = params.members().ok()?;

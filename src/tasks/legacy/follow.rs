@@ -224,13 +224,7 @@ fn notification(token: &Json, progress: &Progress, id: TaskId) -> Event {
     let mut meta = ObjectWriter::new();
     meta.rope(meta_key::RELATED_TASK, task.finish());
     let mut params = ObjectWriter::new();
-    params.raw("progressToken", token).raw("progress", &progress.progress);
-    if let Some(total) = &progress.total {
-        params.raw("total", total);
-    }
-    if let Some(message) = &progress.message {
-        params.string("message", message);
-    }
+    progress.write(token, &mut params);
     params.rope("_meta", meta.finish());
     Event::Notification(Notification {
         method: "notifications/progress".to_owned(),
