@@ -1,5 +1,7 @@
 //! The tools beside the server's own in `tools/list`, and their names.
 
+use std::time::Duration;
+
 use raincheck::config::ToolPolicy;
 use raincheck::protocol::Outcome;
 use serde_json::{Value, json};
@@ -102,7 +104,7 @@ async fn a_call_before_any_list_finds_out_what_the_server_calls_its_own() {
     assert!(words(&handle).contains("`raincheck_check_job`"), "{handle}");
 
     // The server's own is not taken for ours either.
-    let mut proxy = Proxy::new(in_words());
+    let mut proxy = Proxy::new(ToolPolicy { hold: Duration::from_hours(1), ..in_words() });
     let reply = proxy.send_in_background(tool(Kind::Modern, "check_job", &json!({})));
     let (call, sender) = next_call(&mut proxy, page).await;
     assert_eq!(call.params.name(), Some("check_job"));
