@@ -200,9 +200,9 @@ export function createFixtureServer(world) {
     const [a, b] = await Promise.all([ask('first', 'the first name'), ask('second', 'the second name')]);
     return text(`Got ${a.content?.name ?? a.action} and ${b.content?.name ?? b.action}`);
   });
-  tool('test_tool_with_task', 'Asks for a name, then works for a while', obj(), async (_args, extra) => {
+  tool('test_tool_with_task', 'Asks for a name, then works for a while', obj({ seconds: { type: 'number' } }), async (args, extra) => {
     const r = await elicit(extra, 'user_name', 'What is your name?', nameSchema);
-    await sleep(1500, extra.signal);
+    await sleep((args.seconds ?? 1.5) * 1000, extra.signal);
     return text(`Finished the job for ${r.content?.name ?? r.action}`);
   });
 

@@ -20,7 +20,7 @@ export const servers = {
     { name: 'crashing', tool: 'protocol_error_job', arguments: {}, text: /The worker crashed/, fails: 'error', slow: true },
     { name: 'asking', tool: 'confirm_delete', arguments: { filename: 'x' }, text: /^Deleted x$/, asks: ['elicitation'] },
     { name: 'asking twice', tool: 'multi_input', arguments: {}, text: /^Got Ann and Ann$/, asks: ['elicitation', 'elicitation'] },
-    { name: 'asking first', tool: 'test_tool_with_task', arguments: {}, text: /^Finished the job for Ann$/, asks: ['elicitation'], slow: true, first: true },
+    { name: 'asking first', tool: 'test_tool_with_task', arguments: { seconds: 3 }, text: /^Finished the job for Ann$/, asks: ['elicitation'], slow: true, first: true },
     { name: 'sampling', tool: 'test_sampling', arguments: { prompt: 'weather?' }, text: RAIN, asks: ['sampling'] }
   ],
   everything: [
