@@ -322,7 +322,7 @@ async fn a_call_that_waits_too_long_fails_as_never_sent() {
     proxy.value(call("tools/call", export())).await;
     let _running = proxy.next_sent().await;
     let task = proxy.ended(&id_of(&proxy.value(call("tools/call", export())).await)).await;
-    assert_eq!(task["error"]["data"], json!({ "reason": "queue_timeout", "retryable": true }));
+    assert_eq!(task["error"]["data"], json!({ "reason": "queue_timeout", "retryable": true, "retryAfterMs": 5000 }));
 }
 
 #[tokio::test]

@@ -151,7 +151,8 @@ impl Shared {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {
                 tracing::error!("{error}");
-                return Err(Failure::new(Reason::Store, format!("{error}; nothing was sent"), Retry::Yes));
+                let retry = Retry::After(Duration::from_secs(5));
+                return Err(Failure::new(Reason::Store, format!("{error}; nothing was sent"), retry));
             }
             Err(_panic) => return Err(Failure::new(Reason::Store, "the store cannot be opened", Retry::Unknown)),
         };

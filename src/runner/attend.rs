@@ -193,12 +193,9 @@ impl Attendance {
                 None => std::future::pending().await,
             }
         };
-        let task = match &*seat {
-            Seat::Task(owned) => Some(owned.settler.id()),
-            Seat::Held(_) | Seat::Parked(_) => None,
-        };
+        let record = seat.record();
         let anchoring = async {
-            match (&mut self.anchoring, task) {
+            match (&mut self.anchoring, record) {
                 (Some(anchoring), Some(id)) => anchoring.write(&shared.store, id).await,
                 _ => std::future::pending().await,
             }
@@ -376,31 +373,29 @@ impl Attendance {
         let begun_again = self.run.may_run_again() && self.run.parcel.is_kept();
         match seat {
             Seat::Task(_) => found || begun_again,
-            // Its caller can come back for the second run.
-            Seat::Held(held) => begun_again && matches!(held.standing, Standing::Recorded(_)),
+            // Its caller can come back for it.
+            Seat::Held(held) => (found || begun_again) && matches!(held.standing, Standing::Recorded(_)),
             Seat::Parked(_) => false,
         }
     }
 
     /// Leaves the run to the next process.
     fn leave(&mut self, seat: Seat) {
-        let owned = match seat {
-            Seat::Task(owned) => owned,
-            Seat::Held(mut held) => {
-                self.running = Running::Over;
-                if let Some(recorded) = held.take_record() {
-                    recorded.settler.hand_over();
-                }
-                return held.done(Outcome::Failed(left_behind()));
-            }
-            Seat::Parked(_) => return,
-        };
         if self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable()) {
             self.running.leave();
         } else {
             self.running = Running::Over;
         }
-        owned.settler.hand_over();
+        match seat {
+            Seat::Task(owned) => owned.settler.hand_over(),
+            Seat::Held(mut held) => {
+                if let Some(recorded) = held.take_record() {
+                    recorded.settler.hand_over();
+                }
+                held.done(Outcome::Failed(left_behind()));
+            }
+            Seat::Parked(_) => {}
+        }
     }
 
     /// Ends the run because it cannot go on; the server is told to stop.

@@ -16,6 +16,7 @@ use crate::jobs::Jobs;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{Event, Failure, Handle, Json, Outcome, Question, Reason, ReplySender, Retry, Rope, reshape};
 use crate::store::Ending;
+use crate::task::TaskId;
 
 /// Who waits for a run.
 #[derive(Debug)]
@@ -180,10 +181,16 @@ impl Seat {
 
     /// Whether there is a task to be ended in the store.
     pub(super) fn is_recorded(&self) -> bool {
+        self.record().is_some()
+    }
+
+    /// The task in the store that is to be ended.
+    pub(super) fn record(&self) -> Option<TaskId> {
         match self {
-            Self::Held(held) => matches!(held.standing, Standing::Recorded(_)),
-            Self::Task(_) => true,
-            Self::Parked(parked) => parked.record.is_some(),
+            Self::Held(Held { standing: Standing::Recorded(recorded), .. })
+            | Self::Parked(Parked { record: Some(recorded), .. }) => Some(recorded.settler.id()),
+            Self::Task(owned) => Some(owned.settler.id()),
+            Self::Held(_) | Self::Parked(_) => None,
         }
     }
 

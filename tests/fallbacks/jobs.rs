@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use raincheck::config::{Dedupe, Fallback, Mode, ToolPolicy};
-use raincheck::protocol::{Outcome, RpcError};
+use raincheck::protocol::{Failure, Outcome, Reason, Retry, RpcError};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -60,6 +60,16 @@ async fn mode_task_gives_the_handle_before_the_server_answers() {
         assert_eq!(failed["isError"], true);
         assert!(words(&failed).contains("no rows"), "{failed}");
     }
+}
+
+#[tokio::test]
+async fn a_job_that_never_began_says_when_to_call_the_tool_again() {
+    let mut proxy = Proxy::new(at_once());
+    let (handle, sender) = started(&mut proxy, Kind::Legacy).await;
+    let away = Failure::new(Reason::NotStarted, "the server is away", Retry::After(Duration::from_secs(7)));
+    sender.done(Outcome::Failed(away));
+    let failed = proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": job(&handle) }))).await;
+    assert!(words(&failed).ends_with("is away. The tool may be called again in 7s."), "{failed}");
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use raincheck::config::{Mode, ToolPolicy};
 use raincheck::protocol::{Anchor, Answer, Ask, Event, Failure, Json, Method, Outcome, Question, QuestionKind};
-use raincheck::protocol::{Call, ReplySender};
+use raincheck::protocol::{Call, CallKey, Reason, ReplySender};
+use raincheck::store::Filter;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -106,6 +107,41 @@ async fn a_held_call_becomes_a_task_that_can_be_found_again() {
     let Event::Done(outcome) = first else { panic!("{first:?}") };
     let created = shown(outcome);
     stored(&proxy, created["taskId"].as_str().unwrap(), "early").await;
+}
+
+#[tokio::test]
+async fn a_held_call_with_a_key_is_found_again_although_it_cannot_become_a_task() {
+    let policy = || ToolPolicy { mode: Mode::Sync, ..tasks() };
+    let keyed = || {
+        let mut call = call_with("{}");
+        call.caller.key = Some(CallKey::read("k").unwrap());
+        call
+    };
+    for stops_in_order in [false, true] {
+        let mut proxy = Proxy::new(policy());
+        let held = proxy.send(keyed()).await.in_background();
+        let (_, sender) = proxy.next_sent().await;
+        sender.event(at("place"));
+        let recorded = proxy.store.list(Filter::default(), None, 2).await.unwrap().tasks;
+        assert_eq!(recorded.len(), 1);
+        stored(&proxy, &recorded[0].id.to_string(), "place").await;
+        let mut proxy = if stops_in_order {
+            let proxy = proxy.stops(policy()).await;
+            assert!(sender.is_left_running());
+            let Outcome::Failed(failure) = held.outcome().await else { panic!() };
+            assert_eq!(failure.reason, Reason::Stopping);
+            proxy
+        } else {
+            proxy.crashes(policy()).await
+        };
+        let (resumed, sender) = proxy.next_sent().await;
+        assert!(is_resumed(&resumed, "place"), "{resumed:?}");
+        let repeat = proxy.send(keyed()).await;
+        sender.done(done("found"));
+        let said = shown(timeout(PATIENCE, repeat.outcome()).await.unwrap());
+        assert_eq!(said["content"][0]["text"], "found");
+        assert_eq!(more_sent(&mut proxy), 0);
+    }
 }
 
 #[tokio::test]

@@ -195,7 +195,11 @@ async fn a_handshake_that_fails_took_nothing() {
             Server::start(move |_, wire| async move { wire.respond(status, &[("Content-Type", media)], body).await })
                 .await;
         let failure = client(&server).call("t").await.failure().clone();
-        assert_eq!((failure.reason, failure.retry), (Reason::NotStarted, Retry::Yes), "{body}: {failure:?}");
+        assert_eq!(
+            (failure.reason, failure.retry),
+            (Reason::NotStarted, Retry::After(Duration::from_secs(5))),
+            "{body}: {failure:?}"
+        );
         assert!(server.seen_of("tools/call").is_empty());
     }
 }

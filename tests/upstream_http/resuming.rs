@@ -182,6 +182,7 @@ async fn a_server_that_does_not_know_the_run_leaves_the_outcome_unknown() {
     let anchor = moved(&lost_run(&server).await, "forgotten");
     let lost = all(client(&server).send(resumed(anchor)).await).await;
     assert_eq!(lost.failure().reason, Reason::OutcomeUnknown);
+    assert!(lost.failure().message.contains("and the server does not resume it"), "{}", lost.failure().message);
     assert_eq!(server.seen_of("tools/call").len(), 1);
     let strange = all(client(&server).send(resumed(Anchor::new("strange"))).await).await;
     assert_eq!(strange.failure().reason, Reason::OutcomeUnknown);

@@ -131,8 +131,8 @@ pub(super) fn key_reused() -> Failure {
 
 /// The call goes on in the next process.
 pub(super) fn left_behind() -> Failure {
-    let message = "Raincheck is stopping; the call is left to the next process, which runs it: send it again then, with \
-                   the same key if it has one, and it joins that run";
+    let message = "Raincheck is stopping; the call is left to the next process, which goes on with it: send it again \
+                   then, with the same key if it has one, and it joins that run";
     Failure::new(Reason::Stopping, message, Retry::After(Duration::from_secs(5)))
 }
 

@@ -67,17 +67,18 @@ fn working(tool: &Companion, runner: &Runner, task: &Committed<Task>) -> Outcome
     Said::of(task, text).outcome()
 }
 
-fn failed(task: &Committed<Task>, why: &str, again: Option<&str>) -> Outcome {
+fn failed(task: &Committed<Task>, why: &str, again: Option<String>) -> Outcome {
     let again = again.unwrap_or_default();
     let text = format!("Job {} of the tool `{}` failed: {why}.{again}", task.id, task.tool);
     Said::of(task, text).failed().outcome()
 }
 
 /// Whether the tool may be called again.
-fn again(failure: &Failure) -> Option<&'static str> {
+fn again(failure: &Failure) -> Option<String> {
     match failure.retry {
-        Retry::Yes | Retry::After(_) => Some(" The tool may be called again."),
-        Retry::No => Some(" To call the tool again in the same way would not help."),
+        Retry::Yes => Some(" The tool may be called again.".to_owned()),
+        Retry::After(wait) => Some(format!(" The tool may be called again in {}.", humantime::format_duration(wait))),
+        Retry::No => Some(" To call the tool again in the same way would not help.".to_owned()),
         Retry::Unknown => None,
     }
 }

@@ -383,7 +383,7 @@ impl<'a> Exchange<'a> {
             return self.lost(Failure::outcome_unknown(&how));
         }
         if self.resume.failures >= ATTEMPTS {
-            let attempts = format!("{how}, and could not be resumed in {ATTEMPTS} attempts");
+            let attempts = format!("{how}, and the stream could not be taken up again in {ATTEMPTS} attempts");
             return self.lost(Failure::outcome_unknown(&attempts));
         }
         let backoff = FIRST_WAIT * 2_u32.saturating_pow(self.resume.failures);
@@ -412,7 +412,7 @@ impl<'a> Exchange<'a> {
             self.resume.retry = asked.or(self.resume.retry);
             self.state = State::Broken(how);
         } else {
-            self.lost(Failure::outcome_unknown(&format!("{how}, and does not resume it (status {status})")));
+            self.lost(Failure::outcome_unknown(&format!("{how}, and the server does not resume it (status {status})")));
         }
     }
 

@@ -211,7 +211,8 @@ impl Legacy {
             return Err(bad("this session is initialized already; a new one begins without Mcp-Session-Id"));
         }
         if self.jobs.is_stopping() {
-            let failure = Failure::new(Reason::Stopping, "the proxy is stopping; nothing was run", Retry::Yes);
+            let retry = Retry::After(Duration::from_secs(5));
+            let failure = Failure::new(Reason::Stopping, "the proxy is stopping; nothing was run", retry);
             return Err(Refusal::failed(&failure));
         }
         let bad_params = |error| Refusal::rpc(StatusCode::BAD_REQUEST, error);
