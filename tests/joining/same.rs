@@ -111,16 +111,6 @@ async fn a_key_on_anything_but_a_tool_means_nothing() {
 }
 
 #[tokio::test]
-async fn no_arguments_are_not_the_same_as_empty_ones() {
-    let mut proxy = Proxy::new(policy(Mode::Auto));
-    let one = proxy.send(keyed(Kind::Plain, "k", json!({ "name": "export" }))).await;
-    proxy.next_sent().await.1.done(done());
-    outcome(one).await;
-    let two = proxy.send(keyed(Kind::Plain, "k", export_with(json!({})))).await;
-    assert_eq!(said(two).await["failed"], "key_reused");
-}
-
-#[tokio::test]
 async fn the_same_key_at_another_server_is_another_call() {
     let proxy = ended().await;
     let (scripted, mut sent) = Scripted::new();
