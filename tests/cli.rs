@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -86,6 +87,32 @@ fn a_port_in_use_is_told_with_what_names_it() {
         assert_eq!(output.status.code(), Some(69), "{text}");
         assert!(text.contains(&format!("cannot listen on {address}")), "{text}");
         assert!(text.contains(&format!("stop what listens there, or {says}")), "{says} in {text}");
+    }
+}
+
+#[test]
+fn a_rust_log_that_cannot_be_read_is_told_and_not_used() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store");
+    let serve = ["serve", "--store", store.to_str().unwrap(), "--url", "http://127.0.0.1:9/mcp", "--listen", &address];
+    let cases: [(&str, &[u8], &str); 4] = [
+        ("info", b"inof", "\"inof\" is no level; did you mean \"info\"?"),
+        ("info", b"raincheck:debug", "\"raincheck:debug\" is no level; did you mean \"raincheck=debug\"?"),
+        ("info", b"\xff", "it is not UTF-8"),
+        // It is told even where nothing else is.
+        ("off", b"debgu", "did you mean \"debug\"?"),
+    ];
+    for (level, written, says) in cases {
+        let mut command = Command::new(BINARY);
+        command.args(serve).env("RAINCHECK_LOG_LEVEL", level).env("RUST_LOG", std::ffi::OsStr::from_bytes(written));
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(69), "{text}");
+        let told: Vec<_> = text.lines().filter(|line| line.contains("RUST_LOG")).collect();
+        assert!(matches!(told.as_slice(), [line] if line.contains(says)), "{says} in {text}");
+        assert!(text.contains("cannot listen on"), "the default level is used: {text}");
     }
 }
 

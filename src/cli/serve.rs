@@ -54,7 +54,7 @@ impl Serve {
             return stdio::serve_one(config, None);
         }
         if let Err(error) = telemetry::start(config.log.format, &config.log.level) {
-            // Only a broken RUST_LOG comes here; the level of the configuration was checked.
+            // The level was checked with the configuration, so hardly anything comes here.
             terminal::complain(&terminal::chain(&error));
             return exit::USAGE;
         }
