@@ -212,7 +212,7 @@ fn a_command_line_makes_a_configuration_without_a_file() {
     let address = "127.0.0.1:8080".parse().unwrap();
     assert_eq!(config.endpoints(address), [("server", "http://127.0.0.1:8080/mcp".to_owned())]);
     let ConfigFaults(found) = Config::for_url("http://u:p@h/", &environment).unwrap_err();
-    assert_eq!(found[0].path, "server[0].url");
+    assert_eq!(found[0].path, "--url");
 }
 
 #[test]
