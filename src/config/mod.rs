@@ -11,6 +11,7 @@ mod environment;
 mod fault;
 mod greeting;
 mod jwt;
+mod notes;
 mod own_headers;
 mod owner;
 mod owner_limits;
@@ -21,8 +22,8 @@ mod secret;
 mod sections;
 mod server;
 mod setting;
-#[cfg(test)]
 mod syntax;
+#[cfg(test)]
 mod tests;
 mod tool;
 
@@ -170,7 +171,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
             *hide = reader.secret_variables();
         }
     }
-    let config = Config {
+    let mut config = Config {
         door,
         listen,
         admin,
@@ -184,9 +185,11 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
         servers,
         defaults,
         tools,
-        notes: reader.take_notes(),
+        notes: Vec::new(),
     };
     refuse_an_open_door(reader, &config);
+    notes::add(reader, table, &config);
+    config.notes = reader.take_notes();
     config
 }
 
