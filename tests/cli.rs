@@ -116,6 +116,45 @@ fn a_rust_log_that_cannot_be_read_is_told_and_not_used() {
     }
 }
 
+#[test]
+fn a_call_over_tls_to_a_server_without_it_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/mcp", plain.local_addr().unwrap());
+    // As HTTP servers do with what is no HTTP.
+    std::thread::spawn(move || {
+        for client in plain.incoming() {
+            let _ = client.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n");
+        }
+    });
+    let handles = directory.path().join("handles");
+    let output = Command::new(BINARY).args(["call", &url, "quick"]).env("RAINCHECK_HANDLES", handles).output().unwrap();
+    assert!(stderr(&output).contains("is it http:// in place of https://?"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn every_command_ends_with_the_code_of_what_went_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handles, none) = (directory.path().join("handles"), directory.path().join("none"));
+    let table: [(&[&str], i32, &str); 9] = [
+        (&["admin", "list", "--token-env", "NO_SUCH"], 64, "the variable NO_SUCH (--token-env) is not set"),
+        (&["admin", "list", "--url", "127.0.0.1:9"], 64, "http:// or https:// is missing"),
+        (&["admin", "list", "--url", "http://127.0.0.1:9"], 1, "no answer of http://127.0.0.1:9"),
+        (&["advise", "--store", none.to_str().unwrap()], 73, "there is no store in"),
+        (&["task", "get", "last"], 1, "--detach makes one"),
+        (&["serve", "--url", "127.0.0.1:9/mcp"], 64, "--url: expected a URL"),
+        (&["serve", "--url", "http://127.0.0.1:9/mcp", "--listen", "8080"], 64, "write \"127.0.0.1:8080\""),
+        (&["serve", "--", "npx -y server"], 64, "the command behind --: is a list"),
+        (&["stdio", "--", ""], 64, "the command behind --: must not be empty"),
+    ];
+    for (arguments, code, says) in table {
+        let output = Command::new(BINARY).args(arguments).env("RAINCHECK_HANDLES", &handles).output().unwrap();
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(code) && text.contains(says), "{arguments:?}: {output:?}");
+    }
+}
+
 /// The demo server, with a client that has shaken hands.
 struct Demo {
     child: Child,

@@ -41,7 +41,7 @@ Exit codes:
   64       the command line or the configuration is wrong
   69       the listener: the address is taken
   70 - 79  the store: held by another process, of a newer version, corrupt, full
-  130      interrupted by Ctrl-C";
+  130      interrupted by Ctrl-C or SIGTERM";
 
 /// Gives existing MCP servers Tasks: call now, fetch later.
 #[derive(Debug, Parser)]
