@@ -42,6 +42,15 @@ impl Engine {
         })
     }
 
+    /// Up to `limit` ids of an owner's tasks, the oldest first, durable or not.
+    pub(in crate::store) fn first_owned(&self, owner: &Owner, limit: usize) -> Result<Vec<TaskId>, EngineError> {
+        let first = owner_bytes(owner);
+        caught(|| {
+            let keys = self.by_owner.scan_prefix(&first).keys().take(limit);
+            keys.map(|key| id_of(key?.get(first.len()..).ok_or(EngineError::Key)?)).collect()
+        })
+    }
+
     /// How many tasks an owner has, durable or not. Looks at each of them.
     pub(in crate::store) fn owned(&self, owner: &Owner) -> Result<u64, EngineError> {
         caught(|| {
