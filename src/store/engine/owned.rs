@@ -1,8 +1,6 @@
 //! Lists of tasks: all of them, and what each owner has.
 
-use sled::IVec;
-
-use super::{Engine, EngineError, Writes, caught, id_of};
+use super::{Engine, EngineError, Entry, Writes, caught, id_of};
 use crate::store::codec;
 use crate::task::{Owner, Task, TaskId};
 
@@ -18,7 +16,7 @@ impl Engine {
                 Some(id) => self.tasks.range(..id.as_bytes()),
                 None => self.tasks.iter(),
             };
-            let read = |entry: sled::Result<(IVec, IVec)>| {
+            let read = |entry: Entry| {
                 let (key, record) = entry?;
                 Ok(codec::decode(id_of(&key)?, &record)?)
             };
