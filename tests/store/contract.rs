@@ -229,20 +229,20 @@ async fn an_owner_over_its_limit_is_told_when_one_of_its_tasks_expires() {
     };
     let (retry, says) = told().await;
     assert!(
-        retry == Retry::After(Duration::from_secs(600)) && says.contains("one of them may expire in 10m"),
+        retry == Retry::After(Duration::from_mins(10)) && says.contains("one of them may expire in 10m"),
         "{retry:?} {says}"
     );
     for id in [forever, later] {
         test.store.settle(&id, Ending::Cancelled).await.unwrap();
     }
-    test.clock.advance(Duration::from_secs(60));
+    test.clock.advance(Duration::from_mins(1));
     let (retry, says) = told().await;
     assert!(
-        retry == Retry::After(Duration::from_secs(840)) && says.contains("one of them may expire in 14m"),
+        retry == Retry::After(Duration::from_mins(14)) && says.contains("one of them may expire in 14m"),
         "{retry:?} {says}"
     );
     test.store.settle(&sooner, Ending::Cancelled).await.unwrap();
-    assert_eq!(told().await.0, Retry::After(Duration::from_secs(540)));
+    assert_eq!(told().await.0, Retry::After(Duration::from_mins(9)));
     test.clock.advance(Duration::from_secs(541));
     assert_eq!(test.store.sweep().await.unwrap().purged, 1);
     test.store.create(test.running(expiry(60, 30))).await.unwrap();
