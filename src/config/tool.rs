@@ -68,7 +68,7 @@ fn note_idle_keys<'a>(reader: &mut Reader<'a>, section: &Section<'a>, policy: &T
     }
 }
 
-fn bytes(Size(bytes): Size) -> usize {
+pub(super) fn bytes(Size(bytes): Size) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 

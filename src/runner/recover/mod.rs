@@ -67,13 +67,9 @@ impl Runner {
                 (fate @ Fate::Find(_), _) | (fate, None) => fate,
             };
             tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
-            let run = Run {
-                shared: Arc::clone(&self.0),
-                principal: self.0.admission.who(&task.owner),
-                plan,
-                parcel: Parcel::Stored,
-                reruns: task.reruns,
-            };
+            let principal = self.0.admission.who(&task.owner);
+            let plan = self.0.admission.bounded(&principal, plan);
+            let run = Run { shared: Arc::clone(&self.0), principal, plan, parcel: Parcel::Stored, reruns: task.reruns };
             let inner = inner.clone();
             match fate {
                 Fate::Send => {
