@@ -11,6 +11,7 @@
 //! | 0 | [`jobs`] | spawned jobs that have an owner |
 //! | 0 | [`shared_map`] | the one concurrent map |
 //! | 0 | [`telemetry`] | logs |
+//! | 0 | [`wakes`] | connections that are not woken for nothing |
 //! | 1 | [`protocol`] | JSON-RPC, methods, capabilities, headers, SSE: the wire, no I/O |
 //! | 1 | [`config`] | the configuration, typed twice: as written, as run |
 //! | 2 | [`history`] | how long tools take, learned from their runs |
@@ -50,3 +51,4 @@ pub mod task;
 pub mod tasks;
 pub mod telemetry;
 pub mod upstream;
+pub mod wakes;

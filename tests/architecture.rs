@@ -15,6 +15,7 @@ const RANKS: &[(&str, u8)] = &[
     ("jobs", 0),
     ("shared_map", 0),
     ("telemetry", 0),
+    ("wakes", 0),
     ("protocol", 1),
     ("config", 1),
     ("history", 2),

@@ -2,16 +2,20 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use raincheck::config::{Fallback, Mode, ToolPolicy};
+use raincheck::policy::Policies;
 use raincheck::protocol::reply::Event;
-use raincheck::protocol::{Outcome, Progress, RpcError};
+use raincheck::protocol::{Call, Outcome, Progress, Reply, RpcError};
 use raincheck::runner::{Bounds, Linger};
+use raincheck::tasks::TasksLayer;
 use serde_json::{Value, json};
 use support::calls::{call, call_of, shown, text};
 use support::layer::{PATIENCE, Proxy};
 use tokio::time::timeout;
+use tower::{Layer, ServiceExt, service_fn};
 
 const SLOW: Duration = Duration::from_hours(1);
 
@@ -166,8 +170,14 @@ async fn a_server_that_never_answers_a_cancel_does_not_keep_the_task_open() {
 
 #[tokio::test]
 async fn a_cancelled_run_keeps_its_slot_until_the_server_answers() {
+    for linger in [Linger::AtMost(SLOW), Linger::UntilTimeout] {
+        keeps_its_slot(linger).await;
+    }
+}
+
+async fn keeps_its_slot(linger: Linger) {
     let policy = ToolPolicy { max_running: Some(1), ..policy(Mode::Task) };
-    let mut proxy = Proxy::lingering(policy, Linger::AtMost(SLOW));
+    let mut proxy = Proxy::lingering(policy, linger);
     let first = id_of(&proxy.value(call("tools/call", export())).await);
     let (_, running) = proxy.next_sent().await;
     proxy.value(call("tasks/cancel", json!({ "taskId": first }))).await;
@@ -178,6 +188,17 @@ async fn a_cancelled_run_keeps_its_slot_until_the_server_answers() {
     assert!(early.is_err(), "the slot was given away while the server may still be at work");
     running.done(Outcome::Error(RpcError::new(-32800, "cancelled")));
     proxy.next_sent().await;
+}
+
+#[tokio::test]
+async fn a_run_that_panics_leaves_the_outcome_unknown() {
+    let proxy = Proxy::new(policy(Mode::Task));
+    let broken = service_fn(async |_: Call| Ok::<_, Infallible>(Reply::ready(Outcome::Result(text("no JSON: a bug")))));
+    let policies = Policies::uniform(policy(Mode::Task));
+    let service = TasksLayer::new(proxy.runner.clone(), "reports", policies).layer(broken);
+    let reply = service.oneshot(call("tools/call", export())).await.unwrap();
+    let task = proxy.ended(&id_of(&shown(timeout(PATIENCE, reply.outcome()).await.unwrap()))).await;
+    assert_eq!((&task["status"], &task["error"]["data"]["reason"]), (&json!("failed"), &json!("outcome_unknown")));
 }
 
 #[tokio::test]

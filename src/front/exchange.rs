@@ -151,7 +151,7 @@ where
             return Err(Refusal::http(status, "the body must be application/json, not compressed"));
         }
         let accepts = accepts(&parts.headers)?;
-        let text = self.intake.read(body, &parts.headers).await?;
+        let text = self.intake.read(body, &parts).await?;
         let asked = asked::read(&text, &parts.headers, self.limits.depth)?;
         let request = match asked {
             Asked::Notification => return Ok(empty(StatusCode::ACCEPTED)),

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::StatusCode;
 use http::header::EXPECT;
-use http::{HeaderMap, StatusCode};
+use http::request::Parts;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -14,6 +15,7 @@ use super::refusal::Refusal;
 use crate::config::Limits;
 use crate::protocol::RpcError;
 use crate::protocol::error::code;
+use crate::wakes;
 
 /// Reads bodies.
 #[derive(Debug)]
@@ -54,26 +56,28 @@ impl Intake {
     }
 
     /// The whole body; 413 if it is too large, 408 if it does not come in time, 400 if it breaks off.
-    pub(super) async fn read(&self, body: Incoming, headers: &HeaderMap) -> Result<Bytes, Refusal> {
+    pub(super) async fn read(&self, body: Incoming, parts: &Parts) -> Result<Bytes, Refusal> {
         let patience = self.patience;
-        tokio::time::timeout(patience, self.collect(body, headers)).await.unwrap_or_else(|_| {
+        tokio::time::timeout(patience, self.collect(body, parts)).await.unwrap_or_else(|_| {
             let message = format!("the body was not read within limits.read_timeout ({patience:?})");
             Err(Refusal::http(StatusCode::REQUEST_TIMEOUT, &message).closing())
         })
     }
 
-    async fn collect(&self, mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, Refusal> {
+    async fn collect(&self, mut body: Incoming, parts: &Parts) -> Result<Bytes, Refusal> {
         let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
         if announced.is_some_and(|length| length > self.limit) {
             // A client that expects to be told to go on has sent nothing yet.
-            if !headers.contains_key(EXPECT) {
+            if !parts.headers.contains_key(EXPECT) {
                 self.drain(body).await;
             }
             return Err(self.too_large());
         }
         let mut reading = Reading::default();
         let mut taken: Option<SemaphorePermit<'_>> = None;
-        while let Some(frame) = body.frame().await {
+        while !body.is_end_stream()
+            && let Some(frame) = wakes::frame(&mut body, parts.version).await
+        {
             let broken = |_| Refusal::http(StatusCode::BAD_REQUEST, "the body broke off or is malformed").closing();
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
             let length = reading.len() + data.len();

@@ -28,6 +28,7 @@ use super::socket::{Outbox, Socket};
 use super::stall::{Answers, Watched};
 use crate::jobs::{Alarm, Jobs};
 use crate::protocol::{Call, Reply};
+use crate::wakes::Sparing;
 
 /// Runs what HTTP/2 spawns as jobs that have an owner.
 #[derive(Clone, Debug)]
@@ -151,7 +152,7 @@ where
         }
     });
     let builder = builder(jobs.clone(), read_timeout);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let mut connection = pin!(Sparing::new(builder.serve_connection(TokioIo::new(socket), service)));
     // Until the first bytes tell HTTP/1 from HTTP/2, no timeout of either is running.
     let mut first_request = pin!(tokio::time::sleep(read_timeout));
     let mut waiting_for_first = true;
@@ -174,7 +175,7 @@ where
             }
         }
     }
-    connection.as_mut().graceful_shutdown();
+    connection.as_mut().connection().graceful_shutdown();
     if let Ok(ended) = tokio::time::timeout(grace, connection).await {
         log_end(ended);
     } else {

@@ -50,7 +50,8 @@ pub struct RequestId(Json);
 /// Why bytes are not a message.
 #[derive(Debug)]
 pub struct MessageError {
-    /// The id of the request, where it could be read, so that the answer finds its way.
+    /// The id of the request, where it could be read, so that the answer finds its way. None for what names no method: an
+    /// answer has the id of another side's request, under which its sender may have asked something else.
     pub id: Option<RequestId>,
     /// What is wrong.
     pub cause: MessageFault,
@@ -112,7 +113,8 @@ impl Message {
         let part = |name: &str| members.get(name).map(|raw| Json::of(text, raw));
         let id = part("id");
         let readable = id.clone().and_then(RequestId::read);
-        let wrong = |why| MessageError { id: readable.clone(), cause: MessageFault::NotAMessage(why) };
+        let asks = members.get("method").is_some();
+        let wrong = |why| MessageError { id: readable.clone().filter(|_| asks), cause: MessageFault::NotAMessage(why) };
         if part("jsonrpc").as_ref().map(Json::as_str) != Some("\"2.0\"") {
             return Err(wrong("the member \"jsonrpc\" must be \"2.0\""));
         }
@@ -264,6 +266,21 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text).unwrap_err().to_rpc().code(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_may_be_a_request_is_refused_under_its_id() {
+        let cases = [
+            (r#"{"id":1,"method":"m"}"#, Some("1")),
+            (r#"{"jsonrpc":"2.0","id":1,"method":1}"#, Some("1")),
+            (r#"{"jsonrpc":"2.0","id":1}"#, None),
+            (r#"{"id":1,"result":{}}"#, None),
+            (r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#, None),
+            (r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#, None),
+        ];
+        for (text, id) in cases {
+            assert_eq!(parse(text).unwrap_err().id.as_ref().map(|id| id.token().as_str()), id, "{text}");
         }
     }
 

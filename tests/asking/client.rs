@@ -1,15 +1,12 @@
 //! A client that can be asked, and a server that asks.
 
 use raincheck::config::{AskPolicy, Mode, ToolPolicy};
-use raincheck::protocol::{
-    Answer, Ask, Asking, Call, Caller, ClientSession, Credentials, Event, Json, Method, Params, Principal, Question,
-    QuestionKind, ReplySender,
-};
+use raincheck::protocol::{Answer, Ask, Asking, Call, ClientSession, Event, Json, Question, QuestionKind, ReplySender};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::support::calls::text;
+use crate::support::calls::{call_declaring, text};
 use crate::support::layer::{PATIENCE, Proxy};
 
 pub(crate) const SLOW: Duration = Duration::from_hours(1);
@@ -20,17 +17,9 @@ pub(crate) fn call(method: &str, params: Value) -> Call {
 }
 
 /// A call of a client that can be asked anything.
-pub(crate) fn call_of(who: &str, declares_tasks: bool, method: &str, mut params: Value) -> Call {
-    let extensions = if declares_tasks { json!({ "io.modelcontextprotocol/tasks": {} }) } else { json!({}) };
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities":
-            { "extensions": extensions, "elicitation": {}, "sampling": {}, "roots": {} },
-    });
-    let method = Method::of(method);
-    let params = Params::read(&method, Some(Json::from_value(&params))).unwrap();
-    let caller = Caller::of_modern(&params, Principal::Named(who.into()), Credentials::default());
-    Call { method, params, caller, arrived: Instant::now() }
+pub(crate) fn call_of(who: &str, declares_tasks: bool, method: &str, params: Value) -> Call {
+    let everything = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
+    call_declaring(everything, who, declares_tasks, method, params)
 }
 
 /// A call of Ann's client that declares these capabilities.

@@ -122,3 +122,15 @@ async fn a_call_that_was_never_taken_may_be_sent_again_with_its_key() {
         assert_eq!(result.as_str(), crate::callers::RESULT);
     }
 }
+
+#[tokio::test]
+async fn what_has_a_key_is_kept_for_as_long_as_the_key_counts() {
+    let minutes = Duration::from_mins;
+    for (keep, window, kept) in [(1, 60, 60), (60, 1, 60)] {
+        let limits = ToolPolicy { keep: Some(minutes(keep)), key_window: minutes(window), ..policy(Mode::Task) };
+        let timeout = limits.timeout;
+        let proxy = Proxy::new(limits);
+        let created = said(proxy.send(call(Kind::Tasks)).await).await;
+        assert_eq!(created["ttlMs"], u64::try_from((timeout + minutes(kept)).as_millis()).unwrap());
+    }
+}

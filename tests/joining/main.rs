@@ -1,10 +1,5 @@
 //! Calls that are repeated with the same key: every state of the first, every kind of caller that comes second.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a test is to stop at what it did not expect"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -140,6 +140,20 @@ async fn a_caller_who_has_left_is_not_waited_for_when_the_tool_asks() {
     }
 }
 
+/// The first caller is held, and a repeat has a handle, by which it cancels the call.
+#[tokio::test]
+async fn a_question_that_meets_the_cancel_of_a_held_call_is_refused_with_the_reason() {
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    let one = proxy.send(call(Kind::Plain)).await;
+    let (_, server) = proxy.next_sent().await;
+    let id = id_of(&said(proxy.send(call(Kind::Tasks)).await).await);
+    proxy.runner.live().get(&id.parse().unwrap()).unwrap().cancel();
+    let refused = timeout(PATIENCE, ask(&server).answer()).await.unwrap();
+    let Answer::Error(refused) = refused else { panic!("{refused:?}") };
+    assert_eq!(refused.message(), "the call is being stopped");
+    assert!(matches!(outcome(one).await, Outcome::Failed(_)));
+}
+
 /// A form is not a page: who declares forms only is not sent to a URL (2026-07-28, elicitation, capabilities).
 #[tokio::test]
 async fn a_repeat_that_cannot_be_asked_by_url_is_not_shown_such_a_round() {

@@ -1,12 +1,15 @@
 //! Which calls are the same.
 
 use raincheck::config::{Dedupe, Mode, ToolPolicy};
+use raincheck::policy::Policies;
 use raincheck::protocol::{CallKey, Method, Outcome, Params, Principal};
+use raincheck::tasks::TasksLayer;
 use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
 
-use crate::callers::{KINDS, Kind, assert_joined, call, call_of, done, export, keyed, outcome, policy, said};
+use crate::callers::{KINDS, Kind, RESULT, assert_joined, call, call_of, done, export, keyed, outcome, policy, said};
 use crate::support::calls::text;
-use crate::support::layer::Proxy;
+use crate::support::layer::{Proxy, Scripted};
 
 /// A proxy in which the call with the key `k` has ended.
 async fn ended() -> Proxy {
@@ -105,4 +108,27 @@ async fn a_key_on_anything_but_a_tool_means_nothing() {
         proxy.next_sent().await.1.done(Outcome::Result(text(r#"{"tools":[]}"#)));
         assert!(matches!(outcome(reply).await, Outcome::Result(_)));
     }
+}
+
+#[tokio::test]
+async fn the_same_key_at_another_server_is_another_call() {
+    let proxy = ended().await;
+    let (scripted, mut sent) = Scripted::new();
+    let policies = Policies::uniform(policy(Mode::Auto));
+    let other = TasksLayer::new(proxy.runner.clone(), "others", policies).layer(scripted);
+    let reply = other.oneshot(call(Kind::Plain)).await.unwrap().in_background();
+    sent.recv().await.unwrap().1.done(done());
+    let Outcome::Result(result) = outcome(reply).await else { panic!() };
+    assert_eq!(result.as_str(), RESULT);
+}
+
+/// A server of 2026-07-28 asks in this way, and its client keeps the key.
+#[tokio::test]
+async fn a_retry_with_the_state_of_the_server_is_no_repeat() {
+    let mut proxy = ended().await;
+    let mut params = export();
+    params["requestState"] = json!("their-state");
+    let retry = proxy.send(keyed(Kind::Plain, "k", params)).await;
+    proxy.next_sent().await.1.done(done());
+    assert!(matches!(outcome(retry).await, Outcome::Result(_)));
 }

@@ -121,6 +121,23 @@ impl Client {
         self.http.request(request).await.map_err(|error| error.to_string())
     }
 
+    /// A stream of what `filter` wants to hear of, once it has begun.
+    pub(crate) async fn listens(&self, filter: &str) -> Incoming {
+        let params = format!(r#""notifications":{{{filter}}}"#);
+        let listening = self.begin("subscriptions/listen", "", self.text("subscriptions/listen", &params)).await;
+        let mut stream = listening.unwrap().into_body();
+        let begun = async {
+            loop {
+                let part = stream.frame().await.expect("the stream ended").unwrap();
+                if part.data_ref().is_some_and(|data| data.starts_with(b"event") || data.starts_with(b"data")) {
+                    return;
+                }
+            }
+        };
+        within(PATIENCE, begun).await;
+        stream
+    }
+
     pub(crate) async fn call(&self, tool: &str, arguments: &str) -> Answer {
         self.ask("tools/call", tool, &format!(r#""name":"{tool}","arguments":{arguments}"#)).await
     }

@@ -1,5 +1,6 @@
 //! How the proxy ends.
 
+use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::bounded;
@@ -107,4 +108,72 @@ async fn a_server_that_dies_in_mid_call_leaves_the_outcome_unknown_and_the_next_
     upstream.run().await.says("fine").await;
     assert_eq!(bounded(calling).await.unwrap().result()["content"][0]["text"], "fine");
     assert_eq!(upstream.ledger(), ["task null", "next null"]);
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once_and_what_ran_is_recorded_by_the_next_process() {
+    let upstream = Upstream::stdio().await;
+    let ground = Ground::new(&upstream, "[shutdown]\ngrace = \"1h\"\n[[tool]]\nmatch = \"task\"\nmode = \"task\"");
+    let mut proxy = ground.start().await;
+    let id = proxy.client().handle("task", "{}").await;
+    let _run = upstream.run().await;
+    proxy.terminate();
+    proxy.says("stopping:").await;
+    proxy.terminate();
+    assert_eq!(proxy.end().await.code(), Some(130));
+    let proxy = ground.start().await;
+    let lost = proxy.client().ended(&id).await.result();
+    assert_eq!(lost["error"]["data"], json!({ "reason": "outcome_unknown" }));
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_answer_at_the_beginning_of_a_stop() {
+    let upstream = Upstream::stdio().await;
+    let ground = Ground::new(&upstream, "[shutdown]\ngrace = \"1h\"\n[[tool]]\nmatch = \"task\"\nmode = \"task\"");
+    let mut proxy = ground.start().await;
+    let client = proxy.client();
+    client.handle("task", "{}").await;
+    let mut run = upstream.run().await;
+    let stream = client.listens(r#""toolsListChanged":true"#).await;
+    proxy.terminate();
+    let rest = bounded(stream.collect()).await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&rest).contains(r#""resultType":"complete""#), "{rest:?}");
+    assert!(proxy.is_alive(), "the task still runs");
+    run.says("done").await;
+    assert_eq!(proxy.end().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn tasks_of_a_server_that_is_gone_from_the_configuration_are_ended_by_the_next_process() {
+    let upstream = Upstream::stdio().await;
+    let ground = Ground::new(&upstream, "[[tool]]\nmatch = \"task\"\nmode = \"task\"");
+    let mut proxy = ground.start().await;
+    let id = proxy.client().handle("task", "{}").await;
+    let _run = upstream.run().await;
+    proxy.kill();
+    let config = std::fs::read_to_string(ground.config()).unwrap();
+    std::fs::write(ground.config(), config.replace("name = \"behind\"", "name = \"another\"")).unwrap();
+    let proxy = ground.start().await;
+    let lost = proxy.client().ended(&id).await.result();
+    assert_eq!(lost["error"]["data"], json!({ "reason": "outcome_unknown" }));
+    assert!(lost["statusMessage"].as_str().unwrap().contains("not in the configuration any more"), "{lost}");
+}
+
+#[tokio::test]
+async fn what_was_learned_of_a_tool_outlives_a_stop() {
+    let upstream = Upstream::stdio().await;
+    let ground = Ground::new(&upstream, "[[tool]]\nmatch = \"task\"\nmode = \"task\"");
+    let proxy = ground.start().await;
+    let client = proxy.client();
+    for _ in 0..5 {
+        let id = client.handle("task", "{}").await;
+        upstream.run().await.says("good").await;
+        client.ended(&id).await;
+    }
+    assert_eq!(proxy.stop().await, Some(0));
+    let proxy = ground.start().await;
+    let id = proxy.client().handle("task", "{}").await;
+    let _run = upstream.run().await;
+    let task = proxy.client().get(&id).await.result();
+    assert_eq!(task["_meta"]["dev.raincheck/expected"]["samples"], 5, "{task}");
 }

@@ -149,6 +149,33 @@ async fn a_run_that_ended_in_another_way_is_not_begun_again() {
     assert_eq!(more_sent(&mut proxy), 0);
 }
 
+/// Nobody knows what became of the first run: to say that the call may be sent again would be wrong.
+#[tokio::test]
+async fn a_second_run_that_gets_no_slot_in_time_leaves_the_outcome_unknown() {
+    let mut proxy = Proxy::new(rerun());
+    let ids = [begin(&proxy, r#"{"n":1}"#).await, begin(&proxy, r#"{"n":2}"#).await];
+    let _runs = (proxy.next_sent().await, proxy.next_sent().await);
+    let short = ToolPolicy { max_running: Some(1), queue_timeout: Duration::from_millis(50), ..rerun() };
+    let mut proxy = proxy.crashes(short).await;
+    let (call, _sender) = proxy.next_sent().await;
+    let waiting = &ids[usize::from(call.params.raw().as_str().contains(r#""n":1"#))];
+    let task = proxy.ended(waiting).await;
+    assert_eq!(task["error"]["data"], json!({ "reason": "outcome_unknown" }));
+    assert!(task["statusMessage"].as_str().unwrap().contains("not begun again"), "{task}");
+    assert_eq!(more_sent(&mut proxy), 0);
+}
+
+#[tokio::test]
+async fn a_run_that_is_lost_while_the_proxy_stops_is_not_begun_again() {
+    let mut proxy = Proxy::new(rerun());
+    let id = begin(&proxy, "{}").await;
+    let (_, sender) = proxy.next_sent().await;
+    proxy.runner.drain();
+    drop(sender);
+    assert_eq!(reason(&proxy.ended(&id).await), "outcome_unknown");
+    assert_eq!(more_sent(&mut proxy), 0);
+}
+
 #[tokio::test]
 async fn a_second_run_asks_under_new_keys() {
     let mut proxy = Proxy::new(rerun());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use raincheck::config::{Mode, ToolPolicy};
 use raincheck::protocol::{Failure, Outcome, RpcError};
 use raincheck::store::Shelf;
+use raincheck::task::Canceller;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -156,6 +157,20 @@ async fn a_cancelled_run_is_not_begun_again_by_the_next_process() {
 }
 
 #[tokio::test]
+async fn who_has_cancelled_a_run_is_known_to_the_next_process() {
+    for (by, said) in [(Canceller::Owner, "on request"), (Canceller::Operator, "by the operator")] {
+        let mut proxy = Proxy::new(rerun());
+        let id = begin(&proxy, "{}").await;
+        let (_call, _sender) = proxy.next_sent().await;
+        let task = proxy.store.look(&id.parse().unwrap()).unwrap().unwrap();
+        proxy.runner.cancel(&task, by).await.unwrap();
+        let proxy = proxy.crashes(rerun()).await;
+        let message = proxy.ended(&id).await["statusMessage"].as_str().unwrap().to_owned();
+        assert!(message.contains(said), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn a_cancelled_run_that_is_found_again_is_told_to_stop() {
     let mut proxy = Proxy::new(tasks());
     let (id, _sender) = anchored(&mut proxy).await;
@@ -182,6 +197,34 @@ async fn a_cancel_is_forgotten_when_it_has_had_its_effect() {
     proxy.runner.store().shelve(Shelf::Cancel, &id, Some(b"u".to_vec())).await.unwrap();
     proxy.runner.abandon(Vec::new());
     no_cancel_is_kept(&proxy).await;
+}
+
+/// Stops the run of a task without a pause: what the test does next is there at the same time.
+fn stop(proxy: &Proxy, id: &str) {
+    proxy.runner.live().get(&id.parse().unwrap()).unwrap().cancel();
+}
+
+#[tokio::test]
+async fn a_free_slot_that_meets_a_cancel_sends_nothing() {
+    let mut proxy = Proxy::new(one_at_a_time());
+    begin(&proxy, "{}").await;
+    let (_, sender) = proxy.next_sent().await;
+    let second = begin(&proxy, r#"{"n":2}"#).await;
+    stop(&proxy, &second);
+    sender.done(done("first"));
+    assert_eq!(proxy.ended(&second).await["status"], "cancelled");
+    assert_eq!(more_sent(&mut proxy), 0);
+}
+
+#[tokio::test]
+async fn a_run_that_is_lost_as_it_is_cancelled_is_not_begun_again() {
+    let mut proxy = Proxy::new(rerun());
+    let id = begin(&proxy, "{}").await;
+    let (_, sender) = proxy.next_sent().await;
+    stop(&proxy, &id);
+    drop(sender);
+    assert_eq!(crate::reason(&proxy.ended(&id).await), "outcome_unknown");
+    assert_eq!(more_sent(&mut proxy), 0);
 }
 
 /// What is kept is forgotten a moment after the end.

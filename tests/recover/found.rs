@@ -107,6 +107,31 @@ async fn a_held_call_becomes_a_task_that_can_be_found_again() {
     let Event::Done(outcome) = first else { panic!("{first:?}") };
     let created = shown(outcome);
     stored(&proxy, created["taskId"].as_str().unwrap(), "early").await;
+    let mut proxy = proxy.stops(tasks()).await;
+    assert!(sender.is_left_running());
+    assert!(is_resumed(&proxy.next_sent().await.0, "early"));
+}
+
+#[tokio::test]
+async fn of_a_run_that_is_found_again_the_time_before_counts_but_not_that_of_its_questions() {
+    let policy = || ToolPolicy { timeout: Duration::from_hours(1), ..tasks() };
+    for asked in [true, false] {
+        let mut proxy = Proxy::new(policy());
+        let (id, sender) = anchored(&mut proxy).await;
+        if asked {
+            let _open = asks(&proxy, &id, &sender, "input-1").await;
+        }
+        let mut proxy = proxy.crashes_for(Duration::from_hours(2), policy()).await;
+        let (_, sender) = proxy.next_sent().await;
+        if asked {
+            let stopped = timeout(Duration::from_millis(100), sender.cancelled()).await;
+            assert!(stopped.is_err(), "it has not run for so long");
+            sender.done(done("found"));
+            assert_eq!(proxy.ended(&id).await["status"], "completed");
+        } else {
+            assert_eq!(reason(&proxy.ended(&id).await), "timeout");
+        }
+    }
 }
 
 #[tokio::test]
@@ -199,7 +224,8 @@ async fn a_question_that_was_open_is_asked_again_under_a_new_key() {
     }
 }
 
-async fn asks(proxy: &Proxy, id: &str, sender: &ReplySender, key: &str) -> raincheck::protocol::Asking {
+/// The server asks, which the task shows under this key.
+pub(crate) async fn asks(proxy: &Proxy, id: &str, sender: &ReplySender, key: &str) -> raincheck::protocol::Asking {
     let (ask, asking) = Ask::new(Question { kind: QuestionKind::Elicitation, params: Json::empty_object(), key: None });
     sender.event(Event::Ask(ask));
     let asked = async {

@@ -1,11 +1,5 @@
 //! What becomes of tasks when their process ends or their run is lost, around a scripted service; and what a cancel meets.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "tests are to stop at what they did not expect"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
 #[path = "../support/mod.rs"]
 mod support;

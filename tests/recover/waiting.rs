@@ -1,11 +1,16 @@
 //! Tasks that wait for a slot when their process ends.
 
-use http::{HeaderMap, HeaderValue};
-use raincheck::protocol::{Credentials, Principal};
-use raincheck::store::Ending;
-use serde_json::json;
+use std::time::Duration;
 
-use crate::support::layer::Proxy;
+use http::{HeaderMap, HeaderValue};
+use raincheck::config::ToolPolicy;
+use raincheck::protocol::{CallKey, Credentials, Principal};
+use raincheck::store::{Ending, Shelf};
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::found::asks;
+use crate::support::layer::{PATIENCE, Proxy};
 use crate::{ARGUMENTS, begin, call_with, cancel, done, more_sent, one_at_a_time, reason, tasks};
 
 #[tokio::test]
@@ -87,6 +92,29 @@ async fn tasks_of_an_earlier_process_wait_in_the_line_like_all_others() {
 }
 
 #[tokio::test]
+async fn the_time_that_a_task_has_waited_before_a_restart_counts() {
+    let hours = Duration::from_hours;
+    let policy = || ToolPolicy { queue_timeout: hours(3), ..one_at_a_time() };
+    for (pause, is_over) in [(hours(4), true), (hours(2), false)] {
+        let mut proxy = Proxy::new(policy());
+        begin(&proxy, "{}").await;
+        let (_call, _sender) = proxy.next_sent().await;
+        let ids = [begin(&proxy, r#"{"n":1}"#).await, begin(&proxy, r#"{"n":2}"#).await];
+        let mut proxy = proxy.crashes_for(pause, policy()).await;
+        let (call, _sender) = proxy.next_sent().await;
+        let waiting = &ids[usize::from(call.params.raw().as_str().contains(r#""n":1"#))];
+        if is_over {
+            let task = proxy.ended(waiting).await;
+            assert_eq!(task["error"]["data"], json!({ "reason": "queue_timeout", "retryable": true }));
+        } else {
+            let message = proxy.get(waiting).await["statusMessage"].clone();
+            assert!(message.as_str().unwrap().starts_with("queued"), "{message}");
+        }
+        assert_eq!(more_sent(&mut proxy), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_task_of_an_earlier_process_can_be_cancelled_while_it_waits() {
     let mut proxy = Proxy::new(one_at_a_time());
     begin(&proxy, "{}").await;
@@ -156,10 +184,49 @@ async fn a_task_whose_server_is_gone_from_the_configuration_ends() {
     for id in [&running, &waiting] {
         left.push(proxy.store.get(&ann, &id.parse().unwrap()).await.unwrap().unwrap());
     }
+    // One that was cancelled, of which the last process had no time left to write it.
+    let cancelled = begin(&proxy, "{}").await;
+    left.push(proxy.store.look(&cancelled.parse().unwrap()).unwrap().unwrap());
+    proxy.store.shelve(Shelf::Cancel, &cancelled, Some(b"u".to_vec())).await.unwrap();
     proxy.runner.abandon(left);
+    assert_eq!(proxy.ended(&cancelled).await["status"], "cancelled");
     let task = proxy.ended(&waiting).await;
     assert_eq!((reason(&task), &task["error"]["data"]["retryable"]), (&json!("not_started"), &json!(true)));
     assert_eq!(reason(&proxy.ended(&running).await), "outcome_unknown");
     let settled = proxy.store.settle(&running.parse().unwrap(), Ending::Cancelled).await;
     assert!(settled.is_err());
+}
+
+#[tokio::test]
+async fn a_repeat_of_a_call_that_was_left_to_the_next_process_is_told_so() {
+    let mut proxy = Proxy::new(one_at_a_time());
+    begin(&proxy, "{}").await;
+    let (_call, _sender) = proxy.next_sent().await;
+    let keyed = || {
+        let mut call = call_with(ARGUMENTS);
+        call.caller.key = Some(CallKey::read("k").unwrap());
+        call
+    };
+    let waiting = proxy.value(keyed()).await["taskId"].as_str().unwrap().to_owned();
+    proxy.runner.drain();
+    let left = async {
+        while proxy.runner.live().get(&waiting.parse().unwrap()).is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, left).await.expect("it is not left");
+    let said = proxy.value(keyed()).await;
+    assert_eq!(said["failed"], "stopping");
+    assert!(said["message"].as_str().unwrap().contains("left to the next process"), "{said}");
+}
+
+#[tokio::test]
+async fn the_client_of_a_task_that_waited_can_be_asked_what_it_declared() {
+    let mut proxy = Proxy::new(one_at_a_time());
+    begin(&proxy, "{}").await;
+    let (_call, _sender) = proxy.next_sent().await;
+    let id = begin(&proxy, ARGUMENTS).await;
+    let mut proxy = proxy.crashes(one_at_a_time()).await;
+    let (_, sender) = proxy.next_sent().await;
+    let _asking = asks(&proxy, &id, &sender, "input-1").await;
 }

@@ -77,6 +77,58 @@ async fn an_answer_that_is_too_long_fails_the_question_and_not_the_connection() 
 }
 
 #[tokio::test]
+async fn a_late_answer_does_not_go_to_a_question_of_a_later_session() {
+    let machine = Machine::with("full");
+    let mut client = client(&machine, "2025-11-25").await;
+    let asking = |message: &str| {
+        let params = json!({ "message": message });
+        json!({ "jsonrpc": "2.0", "id": 0, "method": "elicitation/create", "params": params })
+    };
+    client.ask("tools/call", json!({ "name": "question", "arguments": asking("Delete all?") })).await;
+    let first = client.next().await;
+    assert_eq!(first["params"]["message"], "Delete all?");
+    tool(&mut client, "die", json!({})).await;
+    client.says("the session with the server is lost").await;
+
+    let call = client.ask("tools/call", json!({ "name": "question", "arguments": asking("Go on?") })).await;
+    let second = loop {
+        let said = client.next().await;
+        if said["params"]["message"] == "Go on?" {
+            break said;
+        }
+    };
+    for (question, action) in [(&first, "accept"), (&second, "decline")] {
+        client.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": action } })).await;
+    }
+    assert_eq!(client.answer(&call).await["result"]["answer"]["result"], json!({ "action": "decline" }));
+    assert!(client.close().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_malformed_answer_is_refused_under_no_id() {
+    let machine = Machine::with("full");
+    let mut client = client(&machine, "2025-11-25").await;
+    let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "roots/list", "params": {} });
+    let id = client.ask("tools/call", json!({ "name": "question", "arguments": question })).await;
+    let asked = client.next().await["id"].clone();
+    let broken = [
+        json!({ "jsonrpc": "2.0", "id": asked, "error": "no" }),
+        json!({ "jsonrpc": "2.0", "id": asked, "result": {}, "error": { "code": 1, "message": "m" } }),
+        json!({ "jsonrpc": "2.0", "id": asked }),
+        json!({ "id": asked, "result": {} }),
+    ];
+    for answer in &broken {
+        client.send(answer).await;
+        // A request of the client may have the same id as the question.
+        let refused = client.next().await;
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(null), &json!(-32600)), "{answer}");
+    }
+    client.send(&json!({ "jsonrpc": "2.0", "id": asked, "result": { "roots": [] } })).await;
+    assert_eq!(client.answer(&id).await["result"]["answer"]["result"], json!({ "roots": [] }));
+    assert!(client.close().await.is_empty());
+}
+
+#[tokio::test]
 async fn a_cancel_reaches_the_server_and_the_call_has_no_answer() {
     let machine = Machine::with("full");
     let mut client = client(&machine, "2025-06-18").await;

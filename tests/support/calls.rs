@@ -18,11 +18,23 @@ pub fn call(method: &str, params: Value) -> Call {
 }
 
 /// A call of somebody's client.
-pub fn call_of(who: &str, declares_tasks: bool, method: &str, mut params: Value) -> Call {
-    let extensions = if declares_tasks { json!({ "io.modelcontextprotocol/tasks": {} }) } else { json!({}) };
+pub fn call_of(who: &str, declares_tasks: bool, method: &str, params: Value) -> Call {
+    call_declaring(json!({}), who, declares_tasks, method, params)
+}
+
+/// A call of somebody's client that can be asked so much.
+pub fn call_declaring(
+    mut capabilities: Value,
+    who: &str,
+    declares_tasks: bool,
+    method: &str,
+    mut params: Value,
+) -> Call {
+    capabilities["extensions"] =
+        if declares_tasks { json!({ "io.modelcontextprotocol/tasks": {} }) } else { json!({}) };
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": { "extensions": extensions },
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
     });
     let method = Method::of(method);
     let params = Params::read(&method, Some(Json::from_value(&params))).unwrap();

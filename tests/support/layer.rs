@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use raincheck::clock::SystemClock;
+use raincheck::clock::{Clock, ManualClock, SharedClock, SystemClock};
 use raincheck::config::{Durability, OwnerRules, StoreConfig, ToolPolicy};
 use raincheck::jobs::Jobs;
 use raincheck::policy::Policies;
@@ -33,9 +33,24 @@ pub struct Proxy {
     pub store: Store,
     pub runner: Runner,
     pub runs: Jobs,
-    /// The calls that reached the service, with the way to answer each.
-    pub sent: mpsc::UnboundedReceiver<(Call, ReplySender)>,
+    /// The calls that reached the service.
+    pub sent: Sent,
     folder: TempDir,
+}
+
+/// Calls, with the way to answer each.
+pub type Sent = mpsc::UnboundedReceiver<(Call, ReplySender)>;
+
+/// How a proxy is set up.
+struct Setup {
+    policy: ToolPolicy,
+    bounds: Bounds,
+    linger: Linger,
+    rules: OwnerRules,
+    max_tasks: u64,
+    min_free: u64,
+    change: fn(TasksLayer) -> TasksLayer,
+    clock: SharedClock,
 }
 
 /// Hands every call to the test.
@@ -69,146 +84,117 @@ pub fn store_config(path: &Path) -> StoreConfig {
     }
 }
 
+impl Scripted {
+    /// A service, and where its calls come in.
+    pub fn new() -> (Self, Sent) {
+        let (sender, sent) = mpsc::unbounded_channel();
+        (Self(sender), sent)
+    }
+}
+
+impl Setup {
+    fn of(policy: ToolPolicy) -> Self {
+        Self {
+            policy,
+            bounds: Bounds { running: 100, waiting: 100 },
+            linger: Linger::AtMost(Duration::from_millis(50)),
+            rules: OwnerRules::default(),
+            max_tasks: 100_000,
+            min_free: 0,
+            change: |layer| layer,
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    fn start(self) -> Proxy {
+        self.start_in(tempfile::tempdir().unwrap())
+    }
+
+    fn start_in(self, folder: TempDir) -> Proxy {
+        let Self { policy, bounds, linger, rules, max_tasks, min_free, change, clock } = self;
+        let runs = Jobs::new();
+        let min_free_bytes = Some(min_free);
+        let config = StoreConfig { max_tasks, min_free_bytes, ..store_config(&folder.path().join("store")) };
+        let Opened { store, left_open } = Store::open(&config, clock, &Jobs::new()).unwrap();
+        let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, rules);
+        let (scripted, sent) = Scripted::new();
+        let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy));
+        let service = change(layer.linger(linger)).layer(scripted);
+        service.recover(left_open);
+        Proxy { service, store, runner, runs, sent, folder }
+    }
+}
+
 impl Proxy {
     pub fn new(policy: ToolPolicy) -> Self {
-        Self::bounded(policy, Bounds { running: 100, waiting: 100 })
+        Setup::of(policy).start()
     }
 
     pub fn bounded(policy: ToolPolicy, bounds: Bounds) -> Self {
-        Self::built(policy, bounds, Linger::AtMost(Duration::from_millis(50)))
+        Setup { bounds, ..Setup::of(policy) }.start()
     }
 
     /// With slots that stay taken that long after a stop.
     pub fn lingering(policy: ToolPolicy, linger: Linger) -> Self {
-        Self::built(policy, Bounds { running: 100, waiting: 100 }, linger)
+        Setup { linger, ..Setup::of(policy) }.start()
     }
 
     /// On a disk that has no room for a task.
     pub fn full(policy: ToolPolicy) -> Self {
-        let bounds = Bounds { running: 100, waiting: 100 };
-        Self::with_free(policy, bounds, Linger::AtMost(Duration::from_millis(50)), |layer| layer, u64::MAX)
+        Setup { min_free: u64::MAX, ..Setup::of(policy) }.start()
     }
 
     /// Around a service that never issues a `requestState`.
     pub fn refusing(policy: ToolPolicy) -> Self {
-        let bounds = Bounds { running: 100, waiting: 100 };
-        Self::around(policy, bounds, Linger::AtMost(Duration::from_millis(50)), TasksLayer::refuse_strange_states)
+        Setup { change: TasksLayer::refuse_strange_states, ..Setup::of(policy) }.start()
     }
 
     /// With a store for so few tasks.
     pub fn holding(policy: ToolPolicy, max_tasks: u64) -> Self {
-        let change = |config: &mut StoreConfig| config.max_tasks = max_tasks;
-        let (bounds, linger) = (Bounds { running: 100, waiting: 100 }, Linger::AtMost(Duration::from_millis(50)));
-        Self::configured(
-            tempfile::tempdir().unwrap(),
-            policy,
-            bounds,
-            linger,
-            |layer| layer,
-            change,
-            OwnerRules::default(),
-        )
+        Setup { max_tasks, ..Setup::of(policy) }.start()
     }
 
     /// With limits for owners.
     pub fn ruled(policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
-        Self::in_folder(tempfile::tempdir().unwrap(), policy, bounds, rules)
+        Setup { bounds, rules, ..Setup::of(policy) }.start()
     }
 
     /// Another process on the same store.
     pub async fn restarted(self, policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
-        self.runner.drain();
-        self.runs.stop();
-        timeout(PATIENCE, self.runner.idle()).await.unwrap();
+        self.end().await;
         self.store.close().await;
-        Self::in_folder(self.folder, policy, bounds, rules)
-    }
-
-    fn in_folder(folder: TempDir, policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
-        Self::open(folder, policy, bounds, Linger::AtMost(Duration::from_millis(50)), |layer| layer, 0, rules)
-    }
-
-    fn built(policy: ToolPolicy, bounds: Bounds, linger: Linger) -> Self {
-        Self::around(policy, bounds, linger, |layer| layer)
-    }
-
-    fn around(
-        policy: ToolPolicy,
-        bounds: Bounds,
-        linger: Linger,
-        change: impl FnOnce(TasksLayer) -> TasksLayer,
-    ) -> Self {
-        Self::with_free(policy, bounds, linger, change, 0)
-    }
-
-    fn with_free(
-        policy: ToolPolicy,
-        bounds: Bounds,
-        linger: Linger,
-        change: impl FnOnce(TasksLayer) -> TasksLayer,
-        min_free: u64,
-    ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self::open(folder, policy, bounds, linger, change, min_free, OwnerRules::default())
-    }
-
-    fn open(
-        folder: TempDir,
-        policy: ToolPolicy,
-        bounds: Bounds,
-        linger: Linger,
-        change: impl FnOnce(TasksLayer) -> TasksLayer,
-        min_free: u64,
-        rules: OwnerRules,
-    ) -> Self {
-        let adjust = |config: &mut StoreConfig| config.min_free_bytes = Some(min_free);
-        Self::configured(folder, policy, bounds, linger, change, adjust, rules)
-    }
-
-    fn configured(
-        folder: TempDir,
-        policy: ToolPolicy,
-        bounds: Bounds,
-        linger: Linger,
-        change: impl FnOnce(TasksLayer) -> TasksLayer,
-        adjust: impl FnOnce(&mut StoreConfig),
-        rules: OwnerRules,
-    ) -> Self {
-        let runs = Jobs::new();
-        let path = folder.path().join("store");
-        let mut config = store_config(&path);
-        adjust(&mut config);
-        let Opened { store, left_open } = Store::open(&config, Arc::new(SystemClock), &Jobs::new()).unwrap();
-        let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, rules);
-        let (sender, sent) = mpsc::unbounded_channel();
-        let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy));
-        let service = change(layer.linger(linger)).layer(Scripted(sender));
-        service.recover(left_open);
-        Self { service, store, runner, runs, sent, folder }
+        Setup { bounds, rules, ..Setup::of(policy) }.start_in(self.folder)
     }
 
     /// The process is killed, and another one takes up what is in the store.
     pub async fn crashes(self, policy: ToolPolicy) -> Self {
+        self.crashes_until(Arc::new(SystemClock), policy).await
+    }
+
+    /// The process is killed, and so much later another one takes up what is in the store. There time stands still.
+    pub async fn crashes_for(self, pause: Duration, policy: ToolPolicy) -> Self {
+        let clock = Arc::new(ManualClock::new(SystemClock.now().after(pause)));
+        self.crashes_until(clock, policy).await
+    }
+
+    async fn crashes_until(self, clock: SharedClock, policy: ToolPolicy) -> Self {
         // Nothing can be written any more.
         self.store.close().await;
-        self.starts_again(policy, Bounds { running: 100, waiting: 100 }).await
+        self.end().await;
+        Setup { clock, ..Setup::of(policy) }.start_in(self.folder)
     }
 
     /// The process is stopped in good order, and another one takes up what it has left.
     pub async fn stops(self, policy: ToolPolicy) -> Self {
-        self.runner.drain();
-        self.runs.stop();
-        timeout(PATIENCE, self.runner.idle()).await.expect("it does not stop");
+        self.end().await;
         self.store.close().await;
-        self.starts_again(policy, Bounds { running: 100, waiting: 100 }).await
+        Setup::of(policy).start_in(self.folder)
     }
 
-    async fn starts_again(self, policy: ToolPolicy, bounds: Bounds) -> Self {
+    async fn end(&self) {
         self.runner.drain();
         self.runs.stop();
         timeout(PATIENCE, self.runner.idle()).await.expect("it does not end");
-        let linger = Linger::AtMost(Duration::from_millis(50));
-        Self::open(self.folder, policy, bounds, linger, |layer| layer, 0, OwnerRules::default())
     }
 
     /// Sends a call and gives its reply back at once.

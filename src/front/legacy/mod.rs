@@ -12,5 +12,6 @@ mod session;
 pub(in crate::front) use http::{EventStream, Legacy, Sender};
 pub(in crate::front) use in_flight::SameId;
 pub(in crate::front) use outflow::{Outflow, Outgoing};
+pub(in crate::front) use questions::QuestionIds;
 pub(in crate::front) use revision::Revision;
 pub(in crate::front) use session::{Calls, NotOpened, Opened, Seed, Session, Taken, calls_to, open};

@@ -1,18 +1,25 @@
 //! Questions of the server that the client has not answered yet, under ids of ours.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::{Answer, Ask, Json};
 
 /// The open questions of one session.
 #[derive(Debug, Default)]
-pub(super) struct Questions(Mutex<Table>);
+pub(super) struct Questions {
+    ids: QuestionIds,
+    table: Mutex<Table>,
+}
+
+/// Gives ids out, each once. Sessions that follow each other on one connection share this: a late answer to what an
+/// earlier one asked must not be taken for the answer to another question.
+#[derive(Clone, Debug, Default)]
+pub(in crate::front) struct QuestionIds(Arc<AtomicU64>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Ids below this have been given out.
-    next: u64,
     open: HashMap<u64, Ask>,
     client: Client,
 }
@@ -33,14 +40,29 @@ pub(super) enum Given {
     Taken,
     /// The question was answered or withdrawn before: a race that nobody is to blame for.
     Late,
-    /// No such question was ever asked.
+    /// No such question was ever asked here.
     NeverAsked,
 }
 
 /// Questions that may be open at the same time in one session; more are refused.
 const OPEN: usize = 64;
 
+impl QuestionIds {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn was_given(&self, id: u64) -> bool {
+        id < self.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Questions {
+    /// Questions under these ids.
+    pub(super) fn new(ids: QuestionIds) -> Self {
+        Self { ids, table: Mutex::default() }
+    }
+
     /// Keeps a question until it is answered; its id. `None`, and the question refused, if too many are open or nobody can
     /// answer any more.
     pub(super) fn ask(&self, ask: Ask) -> Option<u64> {
@@ -48,8 +70,7 @@ impl Questions {
         if table.open.len() >= OPEN || table.client == Client::HasHungUp {
             return None;
         }
-        let id = table.next;
-        table.next += 1;
+        let id = self.ids.next();
         table.open.insert(id, ask);
         Some(id)
     }
@@ -63,16 +84,13 @@ impl Questions {
         let Some(number) = number.parse::<u64>().ok().filter(|read| read.to_string() == number) else {
             return Given::NeverAsked;
         };
-        let (ask, was_asked) = {
-            let mut table = self.lock();
-            (table.open.remove(&number), number < table.next)
-        };
+        let ask = self.lock().open.remove(&number);
         match ask {
             Some(ask) => {
                 ask.answer(answer);
                 Given::Taken
             }
-            None if was_asked => Given::Late,
+            None if self.ids.was_given(number) => Given::Late,
             None => Given::NeverAsked,
         }
     }
@@ -94,7 +112,7 @@ impl Questions {
 
     /// The table is whole after every change, so a poisoned lock holds a good one.
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

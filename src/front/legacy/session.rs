@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::in_flight::{InFlight, SameId};
 use super::outflow::{Outflow, Request, Subject};
-use super::questions::{Given, Questions};
+use super::questions::{Given, QuestionIds, Questions};
 use super::revision::Revision;
 use crate::front::call_key;
 use crate::front::running::{self, Running, Wanted};
@@ -41,6 +41,8 @@ pub(in crate::front) struct Seed {
     pub(in crate::front) principal: Principal,
     /// What is done with ids that are used twice.
     pub(in crate::front) same_id: SameId,
+    /// Ids for what the server asks.
+    pub(in crate::front) question_ids: QuestionIds,
     /// Places for calls, and how many there are (`limits.calls` and `limits.queue`).
     pub(in crate::front) places: (Arc<Semaphore>, usize),
 }
@@ -160,7 +162,7 @@ pub(in crate::front) async fn open(
     let tasks = if offered.is_some() { TaskSupport::Augmenting } else { TaskSupport::Undeclared };
     let answer = reshape::legacy_initialize(&result, revision.name(), offered.as_ref())
         .map_err(|error| refused(&RpcError::from(&running::no_result(&error))))?;
-    let (in_flight, questions) = (InFlight::default(), Questions::default());
+    let (in_flight, questions) = (InFlight::default(), Questions::new(seed.question_ids.clone()));
     let initialized = CancellationToken::new();
     let core = Arc::new(Core { seed, revision, abilities, tasks, initialized, in_flight, questions });
     let own = Outflow::new(Arc::clone(&core), running, Subject::Session);

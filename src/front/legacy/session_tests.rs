@@ -38,7 +38,18 @@ fn seed(same_id: SameId, places: usize) -> (Seed, mpsc::UnboundedReceiver<Asked>
         std::future::ready(reply).boxed()
     });
     let places = (Arc::new(Semaphore::new(places)), places);
-    (Seed { calls, server: "s".to_owned(), number: 7, principal: Principal::Local, same_id, places }, asked)
+    (
+        Seed {
+            calls,
+            server: "s".to_owned(),
+            number: 7,
+            principal: Principal::Local,
+            same_id,
+            question_ids: QuestionIds::default(),
+            places,
+        },
+        asked,
+    )
 }
 
 const INITIALIZE: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"c"}}"#;

@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::outbox::Outbox;
-use crate::front::legacy::{self, Calls, Opened, Outflow, Outgoing, SameId, Seed, Session};
+use crate::front::legacy::{self, Calls, Opened, Outflow, Outgoing, QuestionIds, SameId, Seed, Session};
 use crate::jobs::Jobs;
 use crate::protocol::{Credentials, Params, Principal, RequestId, Rope};
 
@@ -18,6 +18,8 @@ pub(super) struct Sessions {
     server: String,
     places: (Arc<Semaphore>, usize),
     outbox: Outbox,
+    /// All sessions are on one connection.
+    question_ids: QuestionIds,
     jobs: Jobs,
 }
 
@@ -76,7 +78,7 @@ impl Sessions {
         outbox: Outbox,
         jobs: Jobs,
     ) -> Self {
-        Self { calls, server, places, outbox, jobs }
+        Self { calls, server, places, outbox, question_ids: QuestionIds::default(), jobs }
     }
 
     /// Ends all sessions.
@@ -97,6 +99,7 @@ impl Sessions {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             principal: Principal::Local,
             same_id: SameId::Refused,
+            question_ids: self.question_ids.clone(),
             places: self.places.clone(),
         };
         let (opened, opening) = oneshot::channel();

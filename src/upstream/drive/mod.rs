@@ -54,28 +54,46 @@ impl Manners {
     }
 }
 
+/// One request of a call. Wherever it is dropped: if the call goes on for another process, its server is not told to
+/// stop.
+struct Relayed {
+    /// Gone only when this is being dropped.
+    reply: Option<Reply>,
+    call: EventSender,
+}
+
 /// Passes the events of one request on as those of the call. `None` once nobody waits for the call any more.
-async fn relay(mut reply: Reply, sender: &mut ReplySender) -> Option<Outcome> {
+async fn relay(reply: Reply, sender: &mut ReplySender) -> Option<Outcome> {
     let stop = sender.cancellation();
     let mut stopped = false;
+    let mut relayed = Relayed { reply: Some(reply), call: sender.events() };
     loop {
         tokio::select! {
             biased;
-            () = sender.abandoned() => {
-                if sender.is_left_running() {
-                    reply.leave_running();
-                }
-                return None;
-            }
+            () = sender.abandoned() => return None,
             () = stop.cancelled(), if !stopped => {
                 stopped = true;
-                reply.cancel();
+                relayed.reply.as_ref().inspect(|reply| reply.cancel());
             }
-            event = reply.next() => match event {
+            event = relayed.next() => match event {
                 Some(Event::Done(outcome)) => return Some(outcome),
                 Some(event) => sender.event(event),
                 None => return Some(unknown("the reply ended without an outcome")),
             },
+        }
+    }
+}
+
+impl Relayed {
+    async fn next(&mut self) -> Option<Event> {
+        self.reply.as_mut()?.next().await
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        if let Some(reply) = self.reply.take().filter(|_| self.call.is_left_running()) {
+            reply.leave_running();
         }
     }
 }

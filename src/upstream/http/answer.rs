@@ -7,7 +7,6 @@ use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::Body as _;
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::client::why;
@@ -15,6 +14,7 @@ use super::events::EventStream;
 use crate::protocol::json::{self, Json, JsonError};
 use crate::protocol::message::{MessageError, MessageFault};
 use crate::protocol::{Challenge, Message, RequestId, RpcError};
+use crate::wakes;
 
 /// How much is read of what a server sends.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ impl Answer {
             Media::Other(_) if has_no_body(&response) => Ok(Self::Nothing(status)),
             Media::Other(_) => Err(Unusable::Media(status, media)),
             Media::Json(_) => {
-                let body = collect(response.into_body(), limits.message).await?;
+                let body = collect(response, limits.message).await?;
                 if body.trim_ascii().is_empty() {
                     return Ok(Self::Nothing(status));
                 }
@@ -140,7 +140,7 @@ impl Refusal {
         let retry_after = retry_after(response.headers());
         let wanted = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
         let wanted = wanted.filter(|value| value.len() <= LONGEST_CHALLENGE).take(CHALLENGES).cloned().collect();
-        let body = tokio::time::timeout(REFUSAL_TIME, collect(response.into_body(), REFUSAL)).await;
+        let body = tokio::time::timeout(REFUSAL_TIME, collect(response, REFUSAL)).await;
         let error = body.ok().and_then(Result::ok).and_then(error_in);
         Self { status, media, retry_after, wanted, error }
     }
@@ -250,13 +250,16 @@ fn error_in(body: Bytes) -> Option<(Option<Json>, RpcError)> {
 }
 
 /// Reads a whole body.
-async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, Unusable> {
+async fn collect(response: Response<Incoming>, limit: usize) -> Result<Bytes, Unusable> {
+    let (version, mut body) = (response.version(), response.into_body());
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if expected > limit {
         return Err(Unusable::TooLarge(limit));
     }
     let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
+    while !body.is_end_stream()
+        && let Some(frame) = wakes::frame(&mut body, version).await
+    {
         let frame = frame.map_err(|error| Unusable::Broken(why(&error)))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limit {

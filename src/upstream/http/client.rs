@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
 use crate::protocol::Rope;
+use crate::wakes::SparingExecutor;
 
 /// Sends requests to one server. Clones share the connections.
 #[derive(Clone)]
@@ -123,7 +124,7 @@ impl fmt::Debug for HttpClient {
 }
 
 fn builder() -> Builder {
-    let mut builder = Client::builder(TokioExecutor::new());
+    let mut builder = Client::builder(SparingExecutor(TokioExecutor::new()));
     builder
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())

@@ -20,7 +20,7 @@ use self::events::{Beginning, EventId};
 use self::pump::{PostStream, Reach};
 use self::session::HttpSession;
 use self::sessions::Sessions;
-use super::{Calls, NotOpened, Opened, Outflow, Outgoing, Revision, SameId, Seed, Taken};
+use super::{Calls, NotOpened, Opened, Outflow, Outgoing, QuestionIds, Revision, SameId, Seed, Taken};
 use crate::config::{Limits, Listen};
 use crate::front::batch::{self, Element};
 use crate::front::body::Body;
@@ -229,6 +229,7 @@ impl Legacy {
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             principal: sender.principal.clone(),
             same_id: SameId::Runs,
+            question_ids: QuestionIds::default(),
             places: (Arc::clone(&self.calls.0), self.calls.1),
         };
         let mut opened = super::open(seed.clone(), id, params.clone(), credentials.clone()).await;
