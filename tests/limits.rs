@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use raincheck::config::{Budget, Cost, Mode, OnLost, OwnerLimits, OwnerRules, Rate, ToolPolicy};
+use raincheck::config::{Budget, Ceilings, Cost, Mode, OnLost, OwnerLimits, OwnerRules, Rate, ToolPolicy};
 use raincheck::protocol::reply::Event;
 use raincheck::protocol::{
     Call, ClientSession, Failure, Outcome, Principal, Progress, Reason, Retry, RpcError, TaskSupport,
@@ -441,4 +441,55 @@ async fn a_run_is_stopped_when_its_minutes_have_used_the_budget_up() {
     assert!((1.9..100.0).contains(&spent), "{spent}");
     let failure = refused(&proxy, of("ann")).await;
     assert!(failure.reason == Reason::OverBudget && matches!(failure.retry, Retry::After(_)), "{failure:?}");
+}
+
+/// With limits for the runs of Ann's.
+fn anns(run: Ceilings) -> OwnerRules {
+    let limits = OwnerLimits { run, ..OwnerLimits::default() };
+    OwnerRules { named: [("ann".to_owned(), limits)].into(), ..OwnerRules::default() }
+}
+
+#[tokio::test]
+async fn a_run_has_the_lower_of_what_its_tool_and_its_owner_allow() {
+    let short = Some(Duration::from_millis(40));
+    let none = Ceilings::default();
+    let silent = [
+        ("timeout", Ceilings { timeout: short, ..none.clone() }),
+        ("idle_timeout", Ceilings { idle_timeout: short, ..none.clone() }),
+    ];
+    for (reason, run) in silent {
+        let mut proxy = Proxy::ruled(policy(Mode::Task), BOUNDS, anns(run));
+        let (others, of_ann) = (id_of(&proxy.value(of("bo")).await), id_of(&proxy.value(of("ann")).await));
+        let _runs = (proxy.next_sent().await, proxy.next_sent().await);
+        assert_eq!(proxy.ended(&of_ann).await["error"]["data"]["reason"], reason);
+        assert_eq!(proxy.asked_by("bo", "tasks/get", &others).await["status"], "working");
+    }
+    let result = || Outcome::Result(text(r#"{"content":[],"t":"xxxxxxxxxxxxxxxxxxxx"}"#));
+    for (allowed, lower) in [(Some(9), None), (None, Some(9)), (Some(9), Some(90)), (Some(90), Some(9))] {
+        let owner = anns(Ceilings { max_result: allowed, ..none.clone() });
+        let mut proxy = Proxy::ruled(ToolPolicy { max_result: lower, ..policy(Mode::Task) }, BOUNDS, owner);
+        let id = id_of(&proxy.value(of("ann")).await);
+        proxy.next_sent().await.1.done(result());
+        assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "too_large");
+    }
+}
+
+#[tokio::test]
+async fn what_an_owner_may_wait_holds_in_the_line_and_in_the_next_process() {
+    let one = || ToolPolicy { max_running: Some(1), ..policy(Mode::Task) };
+    let queue_timeout = Some(Duration::from_millis(40));
+    let mut proxy = Proxy::ruled(one(), BOUNDS, anns(Ceilings { queue_timeout, ..Ceilings::default() }));
+    proxy.value(of("bo")).await;
+    let _run = proxy.next_sent().await;
+    let late = id_of(&proxy.value(of("ann")).await);
+    assert_eq!(proxy.ended(&late).await["error"]["data"]["reason"], "queue_timeout");
+    // What was left is Ann's there too.
+    let mut proxy = Proxy::ruled(one(), BOUNDS, OwnerRules::default());
+    proxy.value(of("bo")).await;
+    let _run = proxy.next_sent().await;
+    let left = id_of(&proxy.value(of("ann")).await);
+    let run = Ceilings { timeout: Some(Duration::from_millis(40)), ..Ceilings::default() };
+    let mut proxy = proxy.restarted(one(), BOUNDS, anns(run)).await;
+    let _run = proxy.next_sent().await;
+    assert_eq!(proxy.ended(&left).await["error"]["data"]["reason"], "timeout");
 }

@@ -38,7 +38,7 @@ pub use companions::CompanionNames;
 pub use environment::Environment;
 pub use fault::{ConfigFaults, Fault};
 pub use own_headers::is_own_header;
-pub use owner_limits::{Budget, OwnerLimits, OwnerRules};
+pub use owner_limits::{Budget, Ceilings, OwnerLimits, OwnerRules};
 pub use policy::*;
 pub use run::*;
 pub use setting::duration;

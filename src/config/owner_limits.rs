@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::policy::{Cost, Rate};
+use super::policy::{Cost, Rate, ToolPolicy};
 use super::reader::{Reader, Section};
 use super::run::{OwnerConfig, OwnerSource};
 use super::setting::{Setting, expected};
+use super::tool::bytes;
 
 /// What owners may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,23 @@ pub struct OwnerLimits {
     pub rate: Option<Rate>,
     /// What may be spent; `None` for no limit.
     pub budget: Option<Budget>,
+    /// What each of its runs may take at most.
+    pub run: Ceilings,
+}
+
+/// What a run of an owner may take at most, whatever its tool may; `None` for what the tool may.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ceilings {
+    /// Hard limit of the run.
+    pub timeout: Option<Duration>,
+    /// How long it may go on without a sign of life of the tool.
+    pub idle_timeout: Option<Duration>,
+    /// How long its call may wait for a slot.
+    pub queue_timeout: Option<Duration>,
+    /// How long a question may wait for its answer.
+    pub ask_timeout: Option<Duration>,
+    /// The largest result in bytes.
+    pub max_result: Option<usize>,
 }
 
 /// How much may be spent in any period of that length.
@@ -64,6 +83,27 @@ impl OwnerRules {
     pub fn any_budget(&self) -> bool {
         self.all.budget.is_some() || self.named.values().any(|limits| limits.budget.is_some())
     }
+}
+
+impl Ceilings {
+    /// What the config says of a tool, where it is no more than this.
+    pub fn bound(&self, policy: &Arc<ToolPolicy>) -> Arc<ToolPolicy> {
+        if *self == Self::default() {
+            return Arc::clone(policy);
+        }
+        Arc::new(ToolPolicy {
+            timeout: least(Some(policy.timeout), self.timeout).unwrap_or(policy.timeout),
+            idle_timeout: least(policy.idle_timeout, self.idle_timeout),
+            queue_timeout: least(Some(policy.queue_timeout), self.queue_timeout).unwrap_or(policy.queue_timeout),
+            ask_timeout: least(Some(policy.ask_timeout), self.ask_timeout).unwrap_or(policy.ask_timeout),
+            max_result: least(policy.max_result, self.max_result),
+            ..ToolPolicy::clone(policy)
+        })
+    }
+}
+
+fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    one.into_iter().chain(other).min()
 }
 
 /// Reads both. To be called with the section `[owner]`, after the rest of it, which says `who` callers are.
@@ -116,7 +156,17 @@ fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, default: &Owne
         max_tasks: bound(section.get(reader, "max_tasks"), default.max_tasks),
         rate: section.get(reader, "rate").map_or(default.rate, |Bound(rate)| rate),
         budget: section.get(reader, "budget").map_or(default.budget, |Bound(budget)| budget),
+        run: ceilings(reader, section, &default.run),
     }
+}
+
+fn ceilings<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, default: &Ceilings) -> Ceilings {
+    let mut time = |key, default| section.get(reader, key).map_or(default, |Bound(limit)| limit);
+    let (timeout, idle_timeout) = (time("timeout", default.timeout), time("idle_timeout", default.idle_timeout));
+    let queue_timeout = time("queue_timeout", default.queue_timeout);
+    let ask_timeout = time("ask_timeout", default.ask_timeout);
+    let size = section.get(reader, "max_result").map(|Bound(size)| size.map(bytes));
+    Ceilings { timeout, idle_timeout, queue_timeout, ask_timeout, max_result: size.unwrap_or(default.max_result) }
 }
 
 impl<T: Setting> Setting for Bound<T> {

@@ -64,7 +64,7 @@ fn note_idle_limit<'a>(reader: &mut Reader<'a>, section: &Section<'a>, policy: &
     }
 }
 
-fn bytes(Size(bytes): Size) -> usize {
+pub(super) fn bytes(Size(bytes): Size) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 

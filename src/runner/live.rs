@@ -34,6 +34,8 @@ pub struct Live {
     phase: Mutex<Phase>,
     /// Told when there is new progress.
     news: watch::Sender<()>,
+    /// Whether an earlier process began it.
+    is_left: bool,
     /// Its open questions.
     board: Arc<Board>,
     /// Those who have joined the call.
@@ -60,10 +62,19 @@ impl LiveRuns {
 
     /// Adds a task whose questions are on `board`.
     pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
+        self.insert(id, phase, board, false)
+    }
+
+    /// Adds a task that an earlier process left.
+    pub(super) fn add_left(&self, id: TaskId) -> Arc<Live> {
+        self.insert(id, Phase::Running { progress: None }, Arc::default(), true)
+    }
+
+    fn insert(&self, id: TaskId, phase: Phase, board: Arc<Board>, is_left: bool) -> Arc<Live> {
         let (cancel, canceller) = (CancellationToken::new(), OnceLock::new());
         let (phase, history, news) = (Mutex::new(phase), self.history.clone(), watch::Sender::default());
         let (is_wish_kept, party) = (AtomicBool::new(false), Party::default());
-        let live = Arc::new(Live { cancel, canceller, is_wish_kept, history, phase, news, board, party });
+        let live = Arc::new(Live { cancel, canceller, is_wish_kept, history, phase, news, is_left, board, party });
         self.runs.insert(id, Arc::clone(&live));
         live
     }
@@ -141,6 +152,11 @@ impl Live {
     /// Its open questions.
     pub(super) fn board(&self) -> &Arc<Board> {
         &self.board
+    }
+
+    /// Whether an earlier process began it, so that nobody who called is on the line.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left
     }
 
     /// Those who have joined the call.

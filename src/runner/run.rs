@@ -50,6 +50,7 @@ pub(super) struct Ready {
 
 impl Run {
     pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal, parcel: Parcel) -> Self {
+        let plan = shared.admission.bounded(&principal, plan);
         Self { shared, plan, principal, parcel, reruns: 0 }
     }
 

@@ -122,9 +122,17 @@ pub(super) fn unreadable(error: &ReadError) -> Outcome {
         // It is opened again as soon as that works.
         ReadError::Failed(_) => Reason::Store,
         ReadError::Closed => Reason::Stopping,
-        ReadError::NoOutcome | ReadError::Damaged | ReadError::Io(_) => {
+        // Such as want of descriptors.
+        ReadError::Io(_) => {
             tracing::error!(%error, "a task cannot be read");
-            return Outcome::Error(RpcError::new(code::INTERNAL, format!("Internal error: {error}")));
+            Reason::Store
+        }
+        ReadError::NoOutcome | ReadError::Damaged => {
+            tracing::error!(%error, "a task cannot be read");
+            let message = format!(
+                "{error}; what became of the task cannot be read any more, and to call the tool again may run it a second time"
+            );
+            return Outcome::Failed(Failure::new(Reason::Store, message, Retry::No));
         }
     };
     Outcome::Failed(Failure::new(reason, error.to_string(), Retry::After(AGAIN)))
@@ -136,10 +144,17 @@ mod tests {
 
     #[test]
     fn a_store_that_cannot_be_read_now_says_why_and_when_to_come_again() {
-        for (error, reason) in [(ReadError::Busy, Reason::Busy), (ReadError::Closed, Reason::Stopping)] {
+        let no_descriptors = ReadError::Io(std::io::Error::from_raw_os_error(24));
+        let table =
+            [(ReadError::Busy, Reason::Busy), (ReadError::Closed, Reason::Stopping), (no_descriptors, Reason::Store)];
+        for (error, reason) in table {
             let Outcome::Failed(failure) = unreadable(&error) else { panic!("{error}") };
             assert_eq!((failure.reason, failure.retry), (reason, Retry::After(AGAIN)));
         }
-        assert!(matches!(unreadable(&ReadError::Damaged), Outcome::Error(_)), "it would be damaged again");
+        for lost in [ReadError::Damaged, ReadError::NoOutcome] {
+            let Outcome::Failed(failure) = unreadable(&lost) else { panic!("{lost}") };
+            assert_eq!((failure.reason, failure.retry), (Reason::Store, Retry::No), "it would be lost again");
+            assert!(failure.message.contains("run it a second time"), "{}", failure.message);
+        }
     }
 }

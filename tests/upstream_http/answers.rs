@@ -184,6 +184,9 @@ async fn a_refusal_is_told_as_what_it_is() {
             "rpc500" => wire.respond("500 Internal Server Error", json, &rpc).await,
             "own" => wire.respond("422 Unprocessable", json, r#"{"error":{"code":"bad_thing","message":"why"}}"#).await,
             "text" => wire.respond("500 Internal Server Error", &[("Content-Type", "text/plain")], "at line 3").await,
+            "gateway" => wire.respond("504 Gateway Timeout", &[("Content-Type", "text/html")], "line 3").await,
+            "gateway-json" => wire.respond("502 Bad Gateway", json, r#"{"error":{"code":502,"message":"gone"}}"#).await,
+            "rpc503" => wire.respond("503 Service Unavailable", json, &rpc).await,
             "html" => wire.respond("422 Unprocessable", &[("Content-Type", "text/html")], "<html>").await,
             "unauthorized" => wire.respond("401 Unauthorized", &[("WWW-Authenticate", "Bearer")], "").await,
             "forbidden" => wire.status("403 Forbidden").await,
@@ -193,7 +196,7 @@ async fn a_refusal_is_told_as_what_it_is() {
     })
     .await;
     let client = client(&server);
-    for tool in ["rpc", "rpc400", "rpc500"] {
+    for tool in ["rpc", "rpc400", "rpc500", "rpc503"] {
         assert_eq!(
             client.call(tool).await.error().raw().as_str(),
             r#"{"code":-32602,"message":"no","data":{"n":1.0}}"#
@@ -203,6 +206,8 @@ async fn a_refusal_is_told_as_what_it_is() {
     assert_eq!((own.error().code(), own.error().message()), (-32603, "why"));
     let cases = [
         ("text", Reason::BadAnswer, Retry::Unknown, "500 Internal Server Error (text/plain)"),
+        ("gateway", Reason::OutcomeUnknown, Retry::Unknown, "504 Gateway Timeout (text/html)"),
+        ("gateway-json", Reason::OutcomeUnknown, Retry::Unknown, "502 Bad Gateway (application/json): "),
         ("html", Reason::BadAnswer, Retry::No, "text/html"),
         ("unauthorized", Reason::Unauthorized, Retry::No, "401"),
         ("forbidden", Reason::Unauthorized, Retry::No, "403"),

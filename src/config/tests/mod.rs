@@ -366,14 +366,26 @@ fn an_issuer_is_complete_or_refused_with_the_path_of_what_is_wrong() {
 fn an_owner_by_name_has_the_limits_of_all_but_for_what_its_entry_changes() {
     let text = format!(
         "[[owner.token]]\nname = \"ann\"\ntoken = \"a\"\n[owner.limits]\nmax_running = 2\nmax_tasks = 9\nrate = \"6/m\"\nbudget = \"2.5/1h\"\n\
-         [[owner.limit]]\nname = \"ann\"\nmax_queued = 5\nbudget = \"none\"\n{SERVER}"
+         timeout = \"5m\"\nidle_timeout = \"1m\"\nqueue_timeout = \"2m\"\nask_timeout = \"3m\"\nmax_result = \"1MiB\"\n\
+         [[owner.limit]]\nname = \"ann\"\nmax_queued = 5\nbudget = \"none\"\ntimeout = \"none\"\n{SERVER}"
     );
     let rules = read(&text).owner_rules;
     let rate = Some(Rate { count: 6, per: Duration::from_mins(1) });
     let budget = Budget { amount: Cost::from_millionths(2_500_000), per: Duration::from_hours(1) };
-    let all = OwnerLimits { max_running: Some(2), max_queued: None, max_tasks: Some(9), rate, budget: Some(budget) };
+    let run = Ceilings {
+        timeout: Some(Duration::from_mins(5)),
+        idle_timeout: Some(Duration::from_mins(1)),
+        queue_timeout: Some(Duration::from_mins(2)),
+        ask_timeout: Some(Duration::from_mins(3)),
+        max_result: Some(1 << 20),
+    };
+    let (max_running, budget, max_tasks) = (Some(2), Some(budget), Some(9));
+    let all = OwnerLimits { max_running, max_queued: None, max_tasks, rate, budget, run: run.clone() };
     assert_eq!((rules.of(None), rules.of(Some("bo"))), (&all, &all));
-    assert_eq!(*rules.of(Some("ann")), OwnerLimits { max_queued: Some(5), budget: None, ..all });
+    assert_eq!(
+        *rules.of(Some("ann")),
+        OwnerLimits { max_queued: Some(5), budget: None, run: Ceilings { timeout: None, ..run }, ..all }
+    );
     assert!(rules.any_budget() && !OwnerRules::default().any_budget());
     let environment = Environment::of([("RAINCHECK_OWNER_LIMITS_BUDGET", "7/d")]);
     let budget = parse(&text, &environment).unwrap().owner_rules.all.budget.unwrap();

@@ -91,6 +91,14 @@ impl Admission {
         Ok(Admitted { entry, fare })
     }
 
+    /// The plan, where it takes no more than a run of this caller may.
+    pub(super) fn bounded(&self, principal: &Principal, plan: Plan) -> Plan {
+        match plan.what {
+            What::Tool(_) => Plan { policy: self.limits(principal).run.bound(&plan.policy), ..plan },
+            What::Other(_) => plan,
+        }
+    }
+
     /// How many calls wait.
     pub(super) fn waiting(&self) -> usize {
         self.gate.waiting()

@@ -11,7 +11,7 @@ use super::party::Guest;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{Failure, Handle, Outcome, ReplySender, Rope};
 use crate::runner::run::Run;
-use crate::runner::{Form, Occasion, Promotion, Questions, Shared, Way};
+use crate::runner::{Form, Live, Occasion, Promotion, Questions, Shared, Way};
 use crate::store::Committed;
 use crate::task::{Owner, State, Task, TaskId};
 
@@ -55,6 +55,11 @@ impl Waiter {
                 return self.sender.done(Outcome::Shaped(outcome::of_round(round)));
             }
             let due = self.due(&task);
+            if due.is_none() && guest.as_ref().is_some_and(|guest| asks_nobody(guest.live(), &task)) {
+                return self.fail(
+                    "the earlier call asks since Raincheck was restarted, and only as a task can it be answered",
+                );
+            }
             if due == Some(Duration::ZERO) {
                 if let Some(guest) = guest {
                     guest.leaves_with_handle();
@@ -125,6 +130,11 @@ impl Waiter {
     fn fail(self, how: &str) {
         self.sender.done(Outcome::Failed(Failure::outcome_unknown(how)));
     }
+}
+
+/// Whether a run of an earlier process waits for an answer: those who are held have no way to give it.
+fn asks_nobody(live: &Live, task: &Task) -> bool {
+    live.is_left() && matches!(task.state, State::InputRequired { .. })
 }
 
 async fn changed(changes: Option<impl Future<Output = ()>>) {

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use tower_service::Service;
 
-use super::live::Phase;
 use super::run::Run;
 use super::seat::{HandleDelivery, Owned};
 use super::settler::Settler;
@@ -67,13 +66,9 @@ impl Runner {
                 (fate @ Fate::Find(_), _) | (fate, None) => fate,
             };
             tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
-            let run = Run {
-                shared: Arc::clone(&self.0),
-                principal: self.0.admission.who(&task.owner),
-                plan,
-                parcel: Parcel::Stored,
-                reruns: task.reruns,
-            };
+            let principal = self.0.admission.who(&task.owner);
+            let plan = self.0.admission.bounded(&principal, plan);
+            let run = Run { shared: Arc::clone(&self.0), principal, plan, parcel: Parcel::Stored, reruns: task.reruns };
             let inner = inner.clone();
             match fate {
                 Fate::Send => {
@@ -150,7 +145,7 @@ impl Runner {
     /// From here on the task is live: it can be cancelled.
     fn take_up(&self, task: &Task) -> Owned {
         let shared = &self.0;
-        let live = shared.live.add(task.id, Phase::Running { progress: None }, Arc::default());
+        let live = shared.live.add_left(task.id);
         let settler = Settler::new(task.id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
         Owned { settler, live, delivery: HandleDelivery::Out }
     }

@@ -32,14 +32,22 @@ pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
         let retry = refusal.retry_after.map_or_else(outcome::soon, Retry::After);
         return Outcome::Failed(Failure::new(Reason::NotStarted, text, retry));
     }
+    if is_of_gateway(status) && !matches!(refusal.error, Some((Some(_), _))) {
+        return Outcome::Failed(Failure::outcome_unknown(&format!("{server} answered with status {refusal}{said}")));
+    }
     if let Some((_, error)) = refusal.error {
         return Outcome::Error(error);
     }
-    // A gateway's 5xx says nothing of what the server behind it did.
     let (retry, hint) =
         if status.is_server_error() { (Retry::Unknown, "; the tool may or may not have run") } else { (Retry::No, "") };
     let text = format!("{server} answered with status {refusal}{hint}");
     Outcome::Failed(Failure::new(Reason::BadAnswer, text, retry))
+}
+
+/// Whether a gateway says that it lost the server behind it, or did not want to wait for it any longer (RFC 9110, 15.6;
+/// from 520 on those of a common one). That is a lost connection by another name.
+fn is_of_gateway(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 502..=504 | 520..=530)
 }
 
 /// A response that is no answer.
