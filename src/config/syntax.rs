@@ -11,13 +11,6 @@ pub(super) fn report(reader: &mut Reader<'_>, text: &str, errors: &[Error]) {
         reader.fault("syntax", None, message);
         return;
     }
-    if errors.iter().any(|error| error.message().starts_with("unclosed array")) {
-        // All that follows is read as elements of the list, so only the first error is one.
-        let span = errors.iter().filter_map(Error::span).min_by_key(|span| span.start);
-        let line = span.map(|span| reader.line_of(span.start));
-        reader.fault("syntax", line, "a list is not closed: its ] is missing before this");
-        return;
-    }
     for error in errors {
         let span = error.span();
         let line = span.as_ref().map(|span| reader.line_of(span.start));

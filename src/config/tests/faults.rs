@@ -72,7 +72,6 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[server]\nurl = \"http://h/mcp\"", &[("syntax", "[[server]], in double brackets")]),
     ("[listen]\nhttp = 127.0.0.1:8080", &[("syntax", "a text stands in quotes: http = \"...\"")]),
     ("[defaults]\nmode = auto", &[("syntax", "a text stands in quotes: mode = \"...\"")]),
-    ("[listen]\nallowed_hosts = [\"h\"\nstdio = true", &[("syntax", "a list is not closed")]),
     ("[defaults]\nmode =", &[("syntax", "the value of mode is missing")]),
     ("[defaults]\nmode: \"auto\"", &[("syntax", "between a key and its value stands =, no colon: mode = ...")]),
     ("[log]\n[store]\n[log]", &[("syntax", "duplicate key \"log\": it is in this file already; make them one")]),
