@@ -75,6 +75,11 @@ impl ManualClock {
     pub fn advance(&self, span: Duration) {
         self.0.fetch_add(millis(span), Ordering::SeqCst);
     }
+
+    /// Puts the clock somewhere else, also back.
+    pub fn set(&self, to: Timestamp) {
+        self.0.store(to.0, Ordering::SeqCst);
+    }
 }
 
 impl Clock for ManualClock {

@@ -1,5 +1,7 @@
 //! Logs: text or JSON, on stderr. Bodies and credentials are never in them.
 
+mod directives;
+
 use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -8,6 +10,8 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
+
+pub use directives::directives;
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +26,7 @@ pub enum LogFormat {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TelemetryError {
-    /// `RUST_LOG` (or the level of the configuration) cannot be read.
+    /// The level of the configuration cannot be read.
     Filter(tracing_subscriber::filter::ParseError),
     /// There is no thread to write them.
     Thread(std::io::Error),
@@ -71,7 +75,8 @@ pub fn start_unread(format: LogFormat, level: &str) -> Result<Unread, TelemetryE
     Ok(logs)
 }
 
-/// Starts the logs of this process, at `level` unless `RUST_LOG` is set; both are spelled alike.
+/// Starts the logs of this process, at `level` unless `RUST_LOG` is set; both are spelled alike. A `RUST_LOG` that
+/// cannot be read is told on stderr, and counts as not set.
 ///
 /// From then on a panic is logged with its place. Its message is left out unless it is a fixed text of the
 /// program, since it may hold parts of a body.
@@ -83,8 +88,9 @@ fn start_on<W>(format: LogFormat, level: &str, writer: W) -> Result<(), Telemetr
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let directives = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
-    let filter = filter(directives.as_deref().unwrap_or(level)).map_err(TelemetryError::Filter)?;
+    let variable = of_variable();
+    let chosen = variable.as_ref().map_or(level, |read| read.as_deref().unwrap_or(level));
+    let filter = filter(chosen).map_err(TelemetryError::Filter)?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match format {
         LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).finish().try_init(),
@@ -92,7 +98,22 @@ where
     }
     .map_err(TelemetryError::Started)?;
     std::panic::set_hook(Box::new(log_panic));
+    if let Some(Err(why)) = variable {
+        let says = format!("RUST_LOG is not used, \"{level}\" is: {why}");
+        if tracing::enabled!(tracing::Level::WARN) {
+            tracing::warn!("{says}");
+        } else {
+            // Whoever set it wanted to see something. If stderr is gone, there is nobody left to tell.
+            let _ = writeln!(std::io::stderr(), "raincheck: {says}");
+        }
+    }
     Ok(())
+}
+
+/// What `RUST_LOG` says, or what is wrong with it; `None` if it is not set.
+fn of_variable() -> Option<Result<String, String>> {
+    let text = std::env::var_os(EnvFilter::DEFAULT_ENV).filter(|text| !text.is_empty())?;
+    Some(text.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(directives))
 }
 
 impl Write for Unread {
@@ -136,7 +157,7 @@ fn fixed_text(payload: &dyn std::any::Any) -> &'static str {
 impl fmt::Display for TelemetryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Filter(_) => "the level of the logs (RUST_LOG, or log.level) cannot be read",
+            Self::Filter(_) => "the level of the logs (log.level) cannot be read",
             Self::Thread(_) => "no thread for the logs can be started",
             Self::Started(_) => "logs were started before",
         })

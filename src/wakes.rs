@@ -107,16 +107,15 @@ impl Wake for Gate {
     }
 }
 
+/// A piece of a body, or why there is none.
+type Taken<B> = Result<Frame<<B as Body>::Data>, <B as Body>::Error>;
+
 /// The next frame of a body that came by HTTP of this version. Cancel safe.
-pub async fn frame<B: Body + Unpin>(body: &mut B, version: Version) -> Option<Result<Frame<B::Data>, B::Error>> {
+pub async fn frame<B: Body + Unpin>(body: &mut B, version: Version) -> Option<Taken<B>> {
     poll_fn(|context| poll_frame(body, version, context)).await
 }
 
-fn poll_frame<B: Body + Unpin>(
-    body: &mut B,
-    version: Version,
-    context: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+fn poll_frame<B: Body + Unpin>(body: &mut B, version: Version, context: &mut Context<'_>) -> Poll<Option<Taken<B>>> {
     // Over HTTP/2 the connection has to tell its peer that there is room again.
     if version > Version::HTTP_11 {
         return Pin::new(body).poll_frame(context);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -86,6 +87,71 @@ fn a_port_in_use_is_told_with_what_names_it() {
         assert_eq!(output.status.code(), Some(69), "{text}");
         assert!(text.contains(&format!("cannot listen on {address}")), "{text}");
         assert!(text.contains(&format!("stop what listens there, or {says}")), "{says} in {text}");
+    }
+}
+
+#[test]
+fn a_rust_log_that_cannot_be_read_is_told_and_not_used() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store");
+    let serve = ["serve", "--store", store.to_str().unwrap(), "--url", "http://127.0.0.1:9/mcp", "--listen", &address];
+    let cases: [(&str, &[u8], &str); 4] = [
+        ("info", b"inof", "\"inof\" is no level; did you mean \"info\"?"),
+        ("info", b"raincheck:debug", "\"raincheck:debug\" is no level; did you mean \"raincheck=debug\"?"),
+        ("info", b"\xff", "it is not UTF-8"),
+        // It is told even where nothing else is.
+        ("off", b"debgu", "did you mean \"debug\"?"),
+    ];
+    for (level, written, says) in cases {
+        let mut command = Command::new(BINARY);
+        command.args(serve).env("RAINCHECK_LOG_LEVEL", level).env("RUST_LOG", std::ffi::OsStr::from_bytes(written));
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(69), "{text}");
+        let told: Vec<_> = text.lines().filter(|line| line.contains("RUST_LOG")).collect();
+        assert!(matches!(told.as_slice(), [line] if line.contains(says)), "{says} in {text}");
+        assert!(text.contains("cannot listen on"), "the default level is used: {text}");
+    }
+}
+
+#[test]
+fn a_call_over_tls_to_a_server_without_it_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/mcp", plain.local_addr().unwrap());
+    // As HTTP servers do with what is no HTTP.
+    std::thread::spawn(move || {
+        for client in plain.incoming() {
+            let _ = client.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n");
+        }
+    });
+    let handles = directory.path().join("handles");
+    let output = Command::new(BINARY).args(["call", &url, "quick"]).env("RAINCHECK_HANDLES", handles).output().unwrap();
+    assert!(stderr(&output).contains("is it http:// in place of https://?"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn every_command_ends_with_the_code_of_what_went_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handles, none) = (directory.path().join("handles"), directory.path().join("none"));
+    let table: [(&[&str], i32, &str); 9] = [
+        (&["admin", "list", "--token-env", "NO_SUCH"], 64, "the variable NO_SUCH (--token-env) is not set"),
+        (&["admin", "list", "--url", "127.0.0.1:9"], 64, "http:// or https:// is missing"),
+        (&["admin", "list", "--url", "http://127.0.0.1:9"], 1, "no answer of http://127.0.0.1:9"),
+        (&["advise", "--store", none.to_str().unwrap()], 73, "there is no store in"),
+        (&["task", "get", "last"], 1, "--detach makes one"),
+        (&["serve", "--url", "127.0.0.1:9/mcp"], 64, "--url: expected a URL"),
+        (&["serve", "--url", "http://127.0.0.1:9/mcp", "--listen", "8080"], 64, "write \"127.0.0.1:8080\""),
+        (&["serve", "--", "npx -y server"], 64, "the command behind --: is a list"),
+        (&["stdio", "--", ""], 64, "the command behind --: must not be empty"),
+    ];
+    for (arguments, code, says) in table {
+        let output = Command::new(BINARY).args(arguments).env("RAINCHECK_HANDLES", &handles).output().unwrap();
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(code) && text.contains(says), "{arguments:?}: {output:?}");
     }
 }
 

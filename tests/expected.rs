@@ -12,7 +12,7 @@ use raincheck::runner::{Bounds, Runner};
 use raincheck::store::Shelf;
 use raincheck::task::Canceller;
 use serde_json::{Value, json};
-use support::calls::{call, text};
+use support::calls::{call, shown, text};
 use support::layer::{PATIENCE, Proxy};
 use tokio::time::timeout;
 
@@ -101,6 +101,21 @@ async fn a_task_says_what_is_expected_of_it_once_enough_is_known() {
     proxy.next_sent().await;
     proxy.next_sent().await.1.done(good());
     assert_eq!(proxy.ended(&id).await.get("_meta"), None);
+}
+
+#[tokio::test]
+async fn the_time_before_a_call_became_a_task_is_time_of_its_run() {
+    let after = Duration::from_millis(300);
+    let mut proxy = Proxy::new(ToolPolicy { after, ..policy(Mode::Auto) });
+    let call = call("tools/call", export());
+    let arrived = call.arrived;
+    let reply = proxy.send(call).await;
+    let (_, _sender) = proxy.next_sent().await;
+    // It ran by then, and became a task at that time after its arrival.
+    let least = after.saturating_sub(arrived.elapsed());
+    let created = shown(timeout(PATIENCE, reply.outcome()).await.unwrap());
+    let elapsed = created["_meta"]["dev.raincheck/elapsedMs"].as_u64().unwrap();
+    assert!(elapsed + 1 >= u64::try_from(least.as_millis()).unwrap(), "{created}, but {least:?}");
 }
 
 #[tokio::test]

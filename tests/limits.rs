@@ -4,12 +4,13 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use raincheck::config::{Budget, Ceilings, Cost, Mode, OwnerLimits, OwnerRules, Rate, ToolPolicy};
+use raincheck::config::{Budget, Ceilings, Cost, Mode, OnLost, OwnerLimits, OwnerRules, Rate, ToolPolicy};
 use raincheck::protocol::reply::Event;
 use raincheck::protocol::{
     Call, ClientSession, Failure, Outcome, Principal, Progress, Reason, Retry, RpcError, TaskSupport,
 };
 use raincheck::runner::Bounds;
+use raincheck::store::Shelf;
 use serde_json::{Value, json};
 use support::calls::{call, call_of, text};
 use support::layer::{PATIENCE, Proxy};
@@ -130,6 +131,20 @@ async fn starts_over_the_rate_are_refused_with_the_time_to_come_back_also_to_leg
 }
 
 #[tokio::test]
+async fn of_two_rates_that_refuse_a_call_the_one_is_told_that_takes_longer() {
+    for (of_tool, of_owner, said) in [(1, 2, "rate of the owner"), (2, 1, "\"export\" may be started")] {
+        let rate = |hours| Some(Rate { count: 1, per: HOUR * hours });
+        let limits = OwnerLimits { rate: rate(of_owner), ..OwnerLimits::default() };
+        let rules = OwnerRules { all: limits, ..OwnerRules::default() };
+        let proxy = Proxy::ruled(ToolPolicy { rate: rate(of_tool), ..policy(Mode::Task) }, BOUNDS, rules);
+        proxy.value(of("ann")).await;
+        let failure = refused(&proxy, of("ann")).await;
+        let Retry::After(wait) = failure.retry else { panic!("{failure:?}") };
+        assert!(failure.message.contains(said) && wait > HOUR, "{failure:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_greedy_owner_with_a_thousand_queued_tasks_delays_another_by_one_turn() {
     let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 2000 });
     proxy.value(of("greedy")).await;
@@ -149,6 +164,72 @@ async fn a_greedy_owner_with_a_thousand_queued_tasks_delays_another_by_one_turn(
     proxy.runner.drain();
     running.done(Outcome::Result(text("{}")));
     timeout(PATIENCE, proxy.runner.idle()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_last_places_of_the_line_are_for_owners_who_have_fewer_than_are_left() {
+    let proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 16 });
+    for _ in 0..15 {
+        assert_eq!(proxy.value(of("greedy")).await["resultType"], "task");
+    }
+    let failure = refused(&proxy, of("greedy")).await;
+    assert!(failure.reason == Reason::QueueFull && failure.message.contains("your share"), "{failure:?}");
+    for other in ["ann", "bo"] {
+        assert_eq!(proxy.value(of(other)).await["resultType"], "task");
+    }
+    let failure = refused(&proxy, of("cy")).await;
+    assert!(failure.reason == Reason::QueueFull && failure.message.contains("limits.queue"), "{failure:?}");
+    assert!(!failure.message.contains("your share"), "{failure:?}");
+}
+
+/// Waits until so many wait.
+async fn wait_in_line(proxy: &Proxy, count: usize) {
+    let so_many = async {
+        while proxy.runner.waiting() != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, so_many).await.unwrap_or_else(|_| panic!("it is not so that {count} wait"));
+}
+
+#[tokio::test]
+async fn who_leaves_the_line_leaves_a_place_in_it() {
+    let rules =
+        OwnerRules { all: OwnerLimits { max_queued: Some(1), ..OwnerLimits::default() }, ..OwnerRules::default() };
+    let limits = ToolPolicy { max_running: Some(1), max_queued: Some(1), ..policy(Mode::Sync) };
+    let mut proxy = Proxy::ruled(limits, BOUNDS, rules);
+    let _held = proxy.send(of("ann")).await.in_background();
+    let _running = proxy.next_sent().await;
+    for _ in 0..3 {
+        let waiting = proxy.send(of("ann")).await.in_background();
+        wait_in_line(&proxy, 1).await;
+        assert_eq!(refused(&proxy, of("ann")).await.reason, Reason::QueueFull);
+        drop(waiting);
+        wait_in_line(&proxy, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_call_of_a_tool_counts_for_no_limit_of_its_owner() {
+    let limits = OwnerLimits { max_queued: Some(1), ..OwnerLimits::default() };
+    let rules = OwnerRules { all: limits, ..OwnerRules::default() };
+    let mut proxy = Proxy::ruled(policy(Mode::Task), Bounds { running: 1, waiting: 100 }, rules);
+    proxy.value(of("ann")).await;
+    let _running = proxy.next_sent().await;
+    let _waiting = proxy.send(call("prompts/get", json!({ "name": "p" }))).await.in_background();
+    assert_eq!(proxy.value(of("ann")).await["resultType"], "task");
+    assert_eq!(refused(&proxy, of("ann")).await.reason, Reason::QueueFull);
+}
+
+/// Time that a call has spent before it comes here, in reading its body for one, is time that its caller waits.
+#[tokio::test]
+async fn the_times_of_a_call_count_from_its_arrival() {
+    let early = || Call { arrived: tokio::time::Instant::now() - HOUR, ..of("ann") };
+    let proxy = Proxy::new(policy(Mode::Auto));
+    assert_eq!(proxy.value(early()).await["resultType"], "task", "its time to be held is over");
+    let proxy = Proxy::new(ToolPolicy { max_running: Some(1), queue_timeout: HOUR / 2, ..policy(Mode::Sync) });
+    let _running = proxy.send(early()).await.in_background();
+    assert_eq!(proxy.value(early()).await["failed"], "queue_timeout");
 }
 
 #[tokio::test]
@@ -264,6 +345,83 @@ async fn what_was_never_sent_costs_nothing() {
 }
 
 #[tokio::test]
+async fn a_call_whose_task_cannot_be_made_costs_nothing() {
+    let rules = OwnerRules { all: OwnerLimits { max_tasks: Some(1), ..budget(3).all }, ..OwnerRules::default() };
+    let proxy = Proxy::ruled(ToolPolicy { price: cost(1), ..policy(Mode::Task) }, BOUNDS, rules);
+    proxy.value(of("ann")).await;
+    for _ in 0..4 {
+        assert_eq!(refused(&proxy, of("ann")).await.reason, Reason::Store);
+    }
+}
+
+#[tokio::test]
+async fn what_a_start_costs_is_in_the_store_before_the_call_is_sent_and_what_its_time_costs_when_it_has_ended() {
+    let spent = |proxy: &Proxy| proxy.store.shelf(Shelf::Budget).unwrap();
+    let mut proxy = Proxy::ruled(ToolPolicy { price: cost(2), ..policy(Mode::Sync) }, BOUNDS, budget(5));
+    let _held = proxy.send(of("ann")).await;
+    let _running = proxy.next_sent().await;
+    assert_eq!(spent(&proxy).len(), 1);
+    // Long before it would be counted in its course.
+    let mut proxy = Proxy::ruled(ToolPolicy { price_per_minute: cost(60), ..policy(Mode::Sync) }, BOUNDS, budget(5));
+    let held = proxy.send(of("ann")).await;
+    let (_, sender) = proxy.next_sent().await;
+    assert!(timeout(Duration::from_millis(20), sender.cancelled()).await.is_err(), "there is enough left");
+    assert!(spent(&proxy).is_empty());
+    sender.done(Outcome::Result(text("{}")));
+    timeout(PATIENCE, held.outcome()).await.unwrap();
+    proxy.runner.drain();
+    timeout(PATIENCE, proxy.runner.idle()).await.unwrap();
+    assert_eq!(spent(&proxy).len(), 1);
+}
+
+#[tokio::test]
+async fn the_time_of_a_run_that_was_lost_costs_although_it_is_begun_again() {
+    let policy = ToolPolicy { price_per_minute: cost(60), on_lost: OnLost::Rerun, ..policy(Mode::Sync) };
+    let mut proxy = Proxy::ruled(policy, BOUNDS, budget(5));
+    let held = proxy.send(of("ann")).await;
+    let (_, lost) = proxy.next_sent().await;
+    assert!(timeout(Duration::from_millis(100), lost.cancelled()).await.is_err(), "there is enough left");
+    drop(lost);
+    proxy.next_sent().await.1.done(Outcome::Result(text("{}")));
+    timeout(PATIENCE, held.outcome()).await.unwrap();
+    proxy.runner.drain();
+    timeout(PATIENCE, proxy.runner.idle()).await.unwrap();
+    let kept = proxy.store.shelf(Shelf::Budget).unwrap();
+    let (_, spent) = kept[0].1.split_last_chunk().unwrap();
+    assert!(u64::from_be_bytes(*spent) >= 100_000, "the first 100 ms are not in it");
+}
+
+#[tokio::test]
+async fn a_call_whose_budget_is_used_up_while_it_waits_is_not_sent() {
+    let by_time =
+        ToolPolicy { price: cost(1), price_per_minute: cost(600), max_running: Some(1), ..policy(Mode::Task) };
+    let mut proxy = Proxy::ruled(by_time, BOUNDS, budget(3));
+    let first = id_of(&proxy.value(of("ann")).await);
+    let (_, sender) = proxy.next_sent().await;
+    let second = id_of(&proxy.value(of("ann")).await);
+    assert_eq!(proxy.ended(&first).await["error"]["data"], json!({ "reason": "over_budget" }));
+    drop(sender);
+    let task = proxy.ended(&second).await;
+    assert_eq!(task["error"]["data"]["reason"], "over_budget", "{task}");
+    assert!(task["error"]["data"]["retryAfterMs"].is_number(), "{task}");
+    assert!(proxy.sent.try_recv().is_err(), "it was sent");
+}
+
+#[tokio::test]
+async fn the_announced_life_of_a_task_covers_its_run_and_where_it_waits_the_wait_too() {
+    let limits = ToolPolicy {
+        max_running: Some(1),
+        queue_timeout: Duration::from_secs(100),
+        timeout: Duration::from_secs(10),
+        keep: Some(Duration::from_secs(1)),
+        ..policy(Mode::Task)
+    };
+    let proxy = Proxy::new(limits);
+    assert_eq!(proxy.value(of("ann")).await["ttlMs"], 11_000);
+    assert_eq!(proxy.value(of("ann")).await["ttlMs"], 111_000);
+}
+
+#[tokio::test]
 async fn a_call_dearer_than_the_whole_budget_is_not_worth_trying_again() {
     let proxy = Proxy::ruled(ToolPolicy { price: cost(6), ..policy(Mode::Sync) }, BOUNDS, budget(5));
     let failure = refused(&proxy, of("ann")).await;
@@ -280,7 +438,7 @@ async fn a_run_is_stopped_when_its_minutes_have_used_the_budget_up() {
     assert_eq!((&task["status"], &task["error"]["data"]), (&json!("failed"), &json!({ "reason": "over_budget" })));
     assert!(sender.is_cancelled());
     let spent = task["_meta"]["dev.raincheck/cost"].as_f64().unwrap();
-    assert!((1.9..10.0).contains(&spent), "{spent}");
+    assert!((1.9..100.0).contains(&spent), "{spent}");
     let failure = refused(&proxy, of("ann")).await;
     assert!(failure.reason == Reason::OverBudget && matches!(failure.retry, Retry::After(_)), "{failure:?}");
 }

@@ -171,23 +171,19 @@ async fn a_server_that_never_answers_a_cancel_does_not_keep_the_task_open() {
 #[tokio::test]
 async fn a_cancelled_run_keeps_its_slot_until_the_server_answers() {
     for linger in [Linger::AtMost(SLOW), Linger::UntilTimeout] {
-        keeps_its_slot(linger).await;
+        let policy = ToolPolicy { max_running: Some(1), ..policy(Mode::Task) };
+        let mut proxy = Proxy::lingering(policy, linger);
+        let first = id_of(&proxy.value(call("tools/call", export())).await);
+        let (_, running) = proxy.next_sent().await;
+        proxy.value(call("tasks/cancel", json!({ "taskId": first }))).await;
+        assert_eq!(proxy.ended(&first).await["status"], "cancelled");
+        let second = proxy.value(call("tools/call", export())).await;
+        assert_eq!(second["statusMessage"], "queued: next in line for a free slot");
+        let early = timeout(Duration::from_millis(200), proxy.sent.recv()).await;
+        assert!(early.is_err(), "the slot was given away while the server may still be at work");
+        running.done(Outcome::Error(RpcError::new(-32800, "cancelled")));
+        proxy.next_sent().await;
     }
-}
-
-async fn keeps_its_slot(linger: Linger) {
-    let policy = ToolPolicy { max_running: Some(1), ..policy(Mode::Task) };
-    let mut proxy = Proxy::lingering(policy, linger);
-    let first = id_of(&proxy.value(call("tools/call", export())).await);
-    let (_, running) = proxy.next_sent().await;
-    proxy.value(call("tasks/cancel", json!({ "taskId": first }))).await;
-    assert_eq!(proxy.ended(&first).await["status"], "cancelled");
-    let second = proxy.value(call("tools/call", export())).await;
-    assert_eq!(second["statusMessage"], "queued: next in line for a free slot");
-    let early = timeout(Duration::from_millis(200), proxy.sent.recv()).await;
-    assert!(early.is_err(), "the slot was given away while the server may still be at work");
-    running.done(Outcome::Error(RpcError::new(-32800, "cancelled")));
-    proxy.next_sent().await;
 }
 
 #[tokio::test]

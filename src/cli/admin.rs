@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use url::form_urlencoded;
 
-use super::operator::Operator;
+use super::operator::{Complaint, Operator};
 use super::{exit, terminal};
 
 /// Lists, shows and cancels the tasks of a running proxy over its admin listener.
@@ -81,18 +81,15 @@ impl Admin {
             }
             Command::Cancel { id, common } => cancel(&id, &common).await,
         };
-        match done.and_then(|text| terminal::print(&terminal::plain(&text)).map_err(|error| error.to_string())) {
+        match done.and_then(|text| terminal::print(&terminal::plain(&text)).map_err(|error| error.to_string().into())) {
             Ok(()) => exit::OK,
-            Err(why) => {
-                terminal::complain(&why);
-                exit::FAILURE
-            }
+            Err(why) => why.say(),
         }
     }
 }
 
 /// Asks for pages until there are enough.
-async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common) -> Result<String, String> {
+async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common) -> Result<String, Complaint> {
     let (mut tasks, mut cursor) = (Vec::new(), None::<String>);
     while tasks.len() < newest {
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -124,7 +121,7 @@ async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common)
 }
 
 /// Has a task stopped, waits a little for its end, and says what came of it.
-async fn cancel(id: &str, common: &Common) -> Result<String, String> {
+async fn cancel(id: &str, common: &Common) -> Result<String, Complaint> {
     let before = ask(Method::GET, id, "", common).await?;
     if has_ended(&before) {
         return Ok(shown(&before, "It had ended before; there was nothing to stop.", common));
@@ -145,7 +142,7 @@ fn has_ended(task: &Value) -> bool {
     matches!(task.get("state").and_then(Value::as_str), Some("completed" | "failed" | "cancelled"))
 }
 
-async fn ask(method: Method, id: &str, action: &str, common: &Common) -> Result<Value, String> {
+async fn ask(method: Method, id: &str, action: &str, common: &Common) -> Result<Value, Complaint> {
     let id: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
     common.operator.ask(method, &format!("/api/tasks/{id}{action}")).await
 }

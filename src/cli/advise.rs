@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{ArgGroup, Args};
 use http::Method;
 
-use super::operator::Operator;
+use super::operator::{Complaint, Operator};
 use super::{advice, exit, serve, terminal};
 use crate::clock::SystemClock;
 use crate::config::{self, Environment, StoreConfig};
@@ -32,6 +32,9 @@ pub(super) struct Advise {
     token_env: Option<String>,
 }
 
+/// The exit code for a folder that is no store, as of the store itself.
+const NO_STORE: u8 = 73;
+
 /// The configuration of a store, whichever it is.
 const ANY: &str = "[[server]]\nname = \"any\"\nurl = \"http://127.0.0.1:1/mcp\"\n";
 
@@ -51,7 +54,9 @@ impl Advise {
                     };
                     match asked {
                         Some(Ok(tools)) => Ok(tools),
-                        Some(Err(why)) => read(&config.store).await.map_err(|error| format!("{why}; {error}")),
+                        Some(Err(why)) => read(&config.store)
+                            .await
+                            .map_err(|error| Complaint { text: format!("{}; {}", why.text, error.text), ..error }),
                         None => read(&config.store).await,
                     }
                 }
@@ -59,32 +64,33 @@ impl Advise {
             },
             (None, None, None) => return exit::USAGE,
         };
-        match found.and_then(|tools| terminal::print(&advice::text(&tools)).map_err(|error| error.to_string())) {
+        match found.and_then(|tools| terminal::print(&advice::text(&tools)).map_err(|error| error.to_string().into())) {
             Ok(()) => exit::OK,
-            Err(why) => {
-                terminal::complain(&why);
-                exit::FAILURE
-            }
+            Err(why) => why.say(),
         }
     }
 
-    async fn ask(&self, url: String) -> Result<Vec<Measured>, String> {
+    async fn ask(&self, url: String) -> Result<Vec<Measured>, Complaint> {
         let operator = Operator { url, token_env: self.token_env.clone() };
         let mut answer = operator.ask(Method::GET, "/api/tools").await?;
         let tools = answer.get_mut("tools").map(serde_json::Value::take).unwrap_or_default();
-        serde_json::from_value(tools).map_err(|error| format!("that is no answer of an admin listener: {error}"))
+        let read = serde_json::from_value(tools);
+        read.map_err(|error| format!("that is no answer of an admin listener: {error}").into())
     }
 }
 
 /// Reads a store that nobody has open.
-async fn read(config: &StoreConfig) -> Result<Vec<Measured>, String> {
+async fn read(config: &StoreConfig) -> Result<Vec<Measured>, Complaint> {
     // Nothing is made where nothing is.
     if !Path::new(&config.path).join("raincheck.store").is_file() {
-        return Err(format!("there is no store in {}", config.path.display()));
+        let text = format!("there is no store in {}", config.path.display());
+        return Err(Complaint { text, code: NO_STORE });
     }
     let jobs = Jobs::new();
-    let opened = Store::open(config, Arc::new(SystemClock), &jobs)
-        .map_err(|error| format!("{error}; a proxy that runs is asked with --admin"))?;
+    let opened = Store::open(config, Arc::new(SystemClock), &jobs).map_err(|error| Complaint {
+        text: format!("{error}; a proxy that runs is asked with --admin"),
+        code: error.exit_code(),
+    })?;
     jobs.stop();
     let kept = opened.store.shelf(Shelf::History).map_err(|error| error.to_string());
     opened.store.close().await;

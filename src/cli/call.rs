@@ -19,7 +19,7 @@ use crate::protocol::{CallKey, Json, RpcError};
 /// What to call, and how to wait for it.
 #[derive(Debug, Args)]
 #[command(after_help = "Every handle is kept in a file before it is used: RAINCHECK_HANDLES, or \
-    raincheck/handles.jsonl below XDG_STATE_HOME (~/.local/state). Ctrl-C cancels the call. A server that \
+    raincheck/handles.jsonl below XDG_STATE_HOME (~/.local/state). Ctrl-C or SIGTERM cancels the call. A server that \
     is away while a task is waited for is asked again for 5 minutes.")]
 pub(super) struct Call {
     #[arg(help = "The MCP endpoint, such as http://127.0.0.1:8080/mcp")]

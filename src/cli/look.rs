@@ -1,5 +1,7 @@
 //! Looks at what a configuration leads to, for whoever sets one up: nothing of this keeps the proxy from starting.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,22 +9,24 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::config::{Config, Fallback, Mode, ServerConfig, ToolPolicy, Transport, the_server};
+use crate::config::{Config, Door, Fallback, Mode, ServerConfig, ToolPolicy, Transport, the_server};
 
 /// How long a server may take to take a connection before that is said.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is odd about a configuration without being wrong.
-pub(super) fn notes(config: &Config) -> Vec<String> {
-    let servers = config.servers.iter().filter_map(|server| {
-        let name = the_server(&server.name);
-        missing_program(server).or_else(|| match &server.transport {
-            Transport::Http { url, .. } if url.path() == "/" => {
-                let url = shown(url);
-                Some(format!("{name}: {url} has no path; most servers are at {url}mcp"))
-            }
-            Transport::Stdio { .. } | Transport::Http { .. } | Transport::Sse { .. } => None,
-        })
+/// What is odd about a configuration, or about the machine it is for, without being wrong.
+pub(super) async fn notes(config: &Config) -> Vec<String> {
+    let servers = futures_util::future::join_all(config.servers.iter().map(why_unreachable)).await;
+    let servers = servers.into_iter().flatten();
+    let pathless = config.servers.iter().filter_map(|server| match &server.transport {
+        Transport::Http { url, .. } if url.path() == "/" => {
+            let (name, url) = (the_server(&server.name), shown(url));
+            Some(format!("{name}: {url} has no path; most servers are at {url}mcp"))
+        }
+        Transport::Stdio { .. } | Transport::Http { .. } | Transport::Sse { .. } => None,
+    });
+    let several = (config.door == Door::Stdio && config.servers.len() > 1).then(|| {
+        "listen.stdio: over stdio one process serves one server: raincheck stdio --config FILE --server NAME".to_owned()
     });
     let idle = |policy: &ToolPolicy| policy.fallback == Fallback::Refuse && policy.mode != Mode::Task;
     let says = "fallback = \"refuse\" means something beside mode = \"task\" only";
@@ -32,36 +36,83 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
     let defaults = (idle(&config.defaults) && !used).then(|| format!("defaults: {says}"));
     let rules = config.tools.iter().filter(|rule| idle(&rule.policy) && config.defaults.fallback != Fallback::Refuse);
     let rules = rules.map(|rule| format!("tool \"{}\": {says}", rule.pattern));
-    servers.chain(defaults).chain(rules).chain(config.notes.iter().map(ToString::to_string)).collect()
+    servers
+        .chain(pathless)
+        .chain(several)
+        .chain(defaults)
+        .chain(rules)
+        .chain(config.notes.iter().map(ToString::to_string))
+        .collect()
 }
 
 /// Says in the log which servers cannot be reached as things are. They may come later.
 pub(super) async fn at_servers(servers: Vec<ServerConfig>) {
     let looks = servers.iter().map(|server| async move {
-        let why = match &server.transport {
-            Transport::Stdio { .. } => missing_program(server),
-            Transport::Http { url, .. } | Transport::Sse { url, .. } => unreachable(url).await,
-        };
-        if let Some(why) = why {
+        if let Some(why) = why_unreachable(server).await {
             tracing::warn!(server = server.name, "calls will fail for now: {why}");
         }
     });
     futures_util::future::join_all(looks).await;
 }
 
-/// Why the program of a server cannot be started, if that can be seen.
-fn missing_program(server: &ServerConfig) -> Option<String> {
-    let Transport::Stdio { command, env, cwd, .. } = &server.transport else { return None };
-    let program = command.first()?;
-    let is_there = if program.contains('/') {
-        let folder = cwd.as_deref().unwrap_or(Path::new("."));
-        folder.join(program).is_file()
+/// Why a server cannot be started or reached, if that can be seen.
+async fn why_unreachable(server: &ServerConfig) -> Option<String> {
+    let why = match &server.transport {
+        Transport::Stdio { command, env, cwd, .. } => unstartable(command, env, cwd.as_deref()),
+        Transport::Http { url, .. } | Transport::Sse { url, .. } => unreachable(url).await,
+    };
+    why.map(|why| format!("{}: {why}", the_server(&server.name)))
+}
+
+fn unstartable(command: &[String], env: &BTreeMap<String, String>, cwd: Option<&Path>) -> Option<String> {
+    let (program, arguments) = command.split_first()?;
+    let folder = cwd.unwrap_or(Path::new("."));
+    if let Some(cwd) = cwd.filter(|cwd| !cwd.is_dir()) {
+        return Some(format!("its cwd {} is no folder", cwd.display()));
+    }
+    let name = program.escape_debug();
+    if program.contains('/') {
+        let file = folder.join(program);
+        if file.is_file() && !is_executable(&file) {
+            return Some(format!(
+                "the program \"{name}\" may not be executed (chmod +x), or name what runs it in front"
+            ));
+        }
+        if !file.is_file() {
+            return Some(format!("the program \"{name}\" is not found"));
+        }
     } else {
         let path = env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+        if !std::env::split_paths(&path).any(|folder| is_executable(&folder.join(program))) {
+            return Some(format!("the program \"{name}\" is not found in PATH"));
+        }
+    }
+    // A first argument like server.py is a file to be run, where the program runs such.
+    let script = arguments.first().filter(|first| is_script(program, first) && !folder.join(first).exists())?;
+    let from = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    Some(format!(
+        "the file \"{}\" is not found in {}; relative paths count from there (cwd)",
+        script.escape_debug(),
+        from.display()
+    ))
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether `argument` can only be the script that `program` is to run.
+fn is_script(program: &str, argument: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let kind = argument.rsplit_once('.').map(|(_, kind)| kind).unwrap_or_default();
+    let kinds: &[&str] = match name.trim_end_matches(|sign: char| sign.is_ascii_digit() || sign == '.') {
+        "python" => &["py"],
+        "node" | "bun" | "tsx" | "ts-node" => &["js", "mjs", "cjs", "ts"],
+        "ruby" => &["rb"],
+        "sh" | "bash" => &["sh"],
+        _ => &[],
     };
-    let name = the_server(&server.name);
-    (!is_there).then(|| format!("{name}: the program \"{}\" is not found", program.escape_debug()))
+    !argument.starts_with('-') && kinds.contains(&kind)
 }
 
 async fn unreachable(url: &Url) -> Option<String> {
@@ -92,20 +143,73 @@ mod tests {
         crate::config::load(&path, &Environment::of([])).unwrap()
     }
 
-    #[test]
-    fn what_is_odd_is_noted_and_what_is_fine_is_not() {
-        let fine = "[[server]]\nname = \"a\"\ncommand = [\"sh\"]\n[[server]]\nname = \"b\"\nurl = \"http://h/mcp?k=secret\"\n\
-                    [[tool]]\nmatch = \"x\"\nmode = \"task\"\nfallback = \"refuse\"\n";
-        assert_eq!(notes(&config(fine)), Vec::<String>::new());
-        let odd = "[defaults]\nfallback = \"refuse\"\n[[server]]\nname = \"a\"\ncommand = [\"no-such-program-here\"]\n\
-                   [[server]]\nname = \"c\"\ncommand = [\"/no/such/program\"]\n\
-                   [[server]]\nname = \"b\"\nurl = \"http://h?k=secret\"\n[[tool]]\nmatch = \"x\"\nmode = \"sync\"\n";
-        let found = notes(&config(odd));
-        assert_eq!(found.len(), 4, "{found:?}");
-        for says in ["no-such-program-here", "/no/such/program", "most servers are at http://h/mcp", "defaults:"] {
+    #[tokio::test]
+    async fn what_is_odd_is_noted_and_what_is_fine_is_not() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let fine = format!(
+            "[[server]]\nname = \"a\"\ncommand = [\"sh\"]\n[[server]]\nname = \"b\"\nurl = \"http://{at}/mcp?k=secret\"\n\
+             [[tool]]\nmatch = \"x\"\nmode = \"task\"\nfallback = \"refuse\"\n"
+        );
+        assert_eq!(notes(&config(&fine)).await, Vec::<String>::new());
+        let odd = format!(
+            "[listen]\nstdio = true\n[defaults]\nfallback = \"refuse\"\n\
+             [[server]]\nname = \"a\"\ncommand = [\"no-such-program-here\"]\n\
+             [[server]]\nname = \"c\"\ncommand = [\"/no/such/program\"]\n\
+             [[server]]\nname = \"b\"\nurl = \"http://{at}?k=secret\"\n\
+             [[server]]\nname = \"d\"\nurl = \"http://127.0.0.1:1/mcp?k=secret\"\n\
+             [[tool]]\nmatch = \"x\"\nmode = \"sync\"\n"
+        );
+        let found = notes(&config(&odd)).await;
+        let says = [
+            "the server \"a\": the program \"no-such-program-here\" is not found in PATH",
+            "the server \"c\": the program \"/no/such/program\" is not found",
+            &format!("most servers are at http://{at}/mcp"),
+            "the server \"d\": there is no connection to http://127.0.0.1:1/mcp: ",
+            "--server NAME",
+            "defaults: ",
+        ];
+        assert_eq!(found.len(), says.len(), "{found:?}");
+        for says in says {
             assert!(found.iter().any(|note| note.contains(says)), "{says}: {found:?}");
         }
         assert!(!found.iter().any(|note| note.contains("secret")), "{found:?}");
+    }
+
+    #[test]
+    fn why_a_program_cannot_be_started_is_seen_in_its_own_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("server.py"), "").unwrap();
+        let here = Some(folder.path());
+        let table: [(&[&str], Option<&str>); 9] = [
+            (&["sh", "-c", "x"], None),
+            (&["sh", "run.sh"], Some("the file \"run.sh\" is not found in")),
+            (&["/bin/sh", "lib/run.sh"], Some("the file \"lib/run.sh\" is not found in")),
+            (&["sh", "run"], None),
+            (&["./server.py"], Some("\"./server.py\" may not be executed (chmod +x)")),
+            (&["./none.py"], Some("\"./none.py\" is not found")),
+            (&["server.py"], Some("\"server.py\" is not found in PATH")),
+            (&["env", "server.js"], None),
+            (&[], None),
+        ];
+        for (command, says) in table {
+            let command: Vec<String> = command.iter().map(ToString::to_string).collect();
+            let found = unstartable(&command, &BTreeMap::new(), here);
+            let fits = found.as_ref().map_or(says.is_none(), |found| says.is_some_and(|says| found.contains(says)));
+            assert!(fits, "{command:?}: {found:?}");
+        }
+        let gone = unstartable(&["sh".to_owned()], &BTreeMap::new(), Some(Path::new("/no/such/folder")));
+        assert_eq!(gone.as_deref(), Some("its cwd /no/such/folder is no folder"));
+        for (program, script, is) in [
+            ("python3", "a.py", true),
+            ("/usr/bin/python3.12", "a.py", true),
+            ("node", "dist/index.js", true),
+            ("node", "--require=a.js", false),
+            ("npx", "a.js", false),
+            ("python3", "-m", false),
+        ] {
+            assert_eq!(is_script(program, script), is, "{program} {script}");
+        }
     }
 
     #[tokio::test]

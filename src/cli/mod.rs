@@ -4,6 +4,7 @@ mod admin;
 mod advice;
 mod advise;
 mod call;
+mod check;
 mod client;
 mod demo;
 mod look;
@@ -40,7 +41,7 @@ Exit codes:
   64       the command line or the configuration is wrong
   69       the listener: the address is taken
   70 - 79  the store: held by another process, of a newer version, corrupt, full
-  130      interrupted by Ctrl-C";
+  130      interrupted by Ctrl-C or SIGTERM";
 
 /// Gives existing MCP servers Tasks: call now, fetch later.
 #[derive(Debug, Parser)]
@@ -57,7 +58,7 @@ enum Command {
     /// Run the proxy on stdin and stdout: put `raincheck stdio --` before the command in a host's configuration
     Stdio(stdio::Stdio),
     /// Check a configuration: report every fault, or show what it says
-    Check(serve::Check),
+    Check(check::Check),
     /// Call a tool of an MCP server, wait for its task, print the result
     Call(call::Call),
     /// List, read, answer, cancel or forget tasks whose handles `call` has kept
@@ -91,7 +92,7 @@ fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Stdio(stdio) => stdio.run(),
-        Command::Check(check) => check.run(),
+        Command::Check(check) => alone(check.run()),
         Command::Call(call) => alone(call.run()),
         Command::Task(task) => alone(task.run()),
         Command::Admin(admin) => alone(admin.run()),

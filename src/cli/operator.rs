@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::client::{Wire, read_url};
-use super::terminal;
+use super::{exit, terminal};
 
 /// Where the admin listener is, and what lets one in.
 #[derive(Clone, Debug, Args)]
@@ -25,24 +25,26 @@ pub(super) struct Operator {
     pub(super) token_env: Option<String>,
 }
 
+/// What went wrong, for the user, and the exit code that says so.
+#[derive(Debug)]
+pub(super) struct Complaint {
+    pub(super) text: String,
+    pub(super) code: u8,
+}
+
 /// Bytes of an answer.
 const LARGEST: usize = 16 << 20;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Operator {
-    /// Asks for what is at `path`, which begins with a slash. Errors are for the user.
-    pub(super) async fn ask(&self, method: Method, path: &str) -> Result<Value, String> {
-        let url = read_url(&self.url)?.join(path);
-        let url = url.map_err(|error| format!("\"{}\" is no URL: {error}", self.url))?;
+    /// Asks for what is at `path`, which begins with a slash.
+    pub(super) async fn ask(&self, method: Method, path: &str) -> Result<Value, Complaint> {
+        let url = read_url(&self.url).map_err(Complaint::usage)?.join(path);
+        let url = url.map_err(|error| Complaint::usage(format!("\"{}\" is no URL: {error}", self.url)))?;
         let wire = Wire::to(&url)?;
         let mut request = Request::builder().method(method).uri(url.as_str());
-        if let Some(name) = &self.token_env {
-            let token = std::env::var(name).map_err(|_| format!("the variable {name} is not set"))?;
-            // The value is secret, so it is not repeated.
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-                .map_err(|_| format!("the token in {name} holds characters that it cannot"))?;
-            value.set_sensitive(true);
+        if let Some(value) = self.credentials().map_err(Complaint::usage)? {
             request = request.header(AUTHORIZATION, value);
         }
         let request = request.body(Full::new(Bytes::new())).map_err(|error| error.to_string())?;
@@ -63,7 +65,36 @@ impl Operator {
         let why = value.get("error").and_then(Value::as_str).unwrap_or("is that the URL of an admin listener?");
         let why = terminal::one_line(why, 300);
         let advice = if status == StatusCode::UNAUTHORIZED { "; name a variable with it by --token-env" } else { "" };
-        Err(format!("{origin} answered with HTTP status {status}: {why}{advice}"))
+        Err(format!("{origin} answered with HTTP status {status}: {why}{advice}").into())
+    }
+
+    fn credentials(&self) -> Result<Option<HeaderValue>, String> {
+        let Some(name) = &self.token_env else { return Ok(None) };
+        let token = std::env::var(name).map_err(|_| format!("the variable {name} (--token-env) is not set"))?;
+        // The value is secret, so it is not repeated.
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+            .map_err(|_| format!("the token in {name} holds characters that it cannot"))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+impl Complaint {
+    /// About the command line.
+    fn usage(text: String) -> Self {
+        Self { text, code: exit::USAGE }
+    }
+
+    /// Says it, and gives the exit code.
+    pub(super) fn say(self) -> u8 {
+        terminal::complain(&self.text);
+        self.code
+    }
+}
+
+impl From<String> for Complaint {
+    fn from(text: String) -> Self {
+        Self { text, code: exit::FAILURE }
     }
 }
 

@@ -1,9 +1,7 @@
-//! `raincheck serve` and `raincheck check`.
+//! `raincheck serve`.
 
-use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
@@ -12,7 +10,7 @@ use super::signals::Shutdown;
 use super::sources::Sources;
 use super::{exit, stdio, terminal};
 use crate::app::{self, AppError};
-use crate::config::{self, Config, ConfigFaults, Door, Environment, OwnerSource, Transport};
+use crate::config::{Config, ConfigFaults, Door, Environment};
 use crate::jobs::Jobs;
 use crate::telemetry::{self, LogFormat};
 
@@ -31,14 +29,6 @@ pub(super) struct Serve {
     listen: Option<String>,
 }
 
-/// Which configuration to check.
-#[derive(Debug, Args)]
-pub(super) struct Check {
-    /// The configuration
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-}
-
 impl Serve {
     pub(super) fn run(self) -> u8 {
         let mut environment = Environment::of_process();
@@ -54,7 +44,7 @@ impl Serve {
             return stdio::serve_one(config, None);
         }
         if let Err(error) = telemetry::start(config.log.format, &config.log.level) {
-            // Only a broken RUST_LOG comes here; the level of the configuration was checked.
+            // The level was checked with the configuration, so hardly anything comes here.
             terminal::complain(&terminal::chain(&error));
             return exit::USAGE;
         }
@@ -124,19 +114,6 @@ fn greet(config: &Config, address: SocketAddr) {
     }
 }
 
-impl Check {
-    pub(super) fn run(self) -> u8 {
-        let config = match config::load(&self.config, &Environment::of_process()) {
-            Ok(config) => config,
-            Err(faults) => return report(&faults),
-        };
-        match terminal::print(&summary(&config)) {
-            Ok(()) => exit::OK,
-            Err(_) => exit::FAILURE,
-        }
-    }
-}
-
 pub(super) fn report(faults: &ConfigFaults) -> u8 {
     let count = match faults.0.len() {
         1 => "1 fault".to_owned(),
@@ -147,44 +124,4 @@ pub(super) fn report(faults: &ConfigFaults) -> u8 {
         terminal::say(&format!("  {fault}"));
     }
     exit::USAGE
-}
-
-/// A few lines that say what a configuration does. No secrets.
-fn summary(config: &Config) -> String {
-    let shown = |duration| humantime::format_duration(duration).to_string();
-    let mut text = String::from("The configuration is fine.\n");
-    let owner = match (&config.owner.from, config.owner.tokens.len()) {
-        (OwnerSource::Header { name, .. }, _) => format!("the header {name}, from trusted addresses"),
-        (OwnerSource::Authorization, 0) if config.listen.http.ip().is_loopback() => {
-            "Authorization, not required".to_owned()
-        }
-        (OwnerSource::Authorization, 0) => "Authorization, checked by the servers behind".to_owned(),
-        (OwnerSource::Authorization, count) => format!("{count} bearer tokens"),
-    };
-    // Writing into a string cannot fail.
-    let _ = writeln!(text, "callers   {owner}");
-    let _ = writeln!(text, "store     {}", config.store.path.display());
-    for (name, url) in config.endpoints(config.listen.http) {
-        let server = config.servers.iter().find(|server| server.name == name);
-        let behind = match server.map(|server| &server.transport) {
-            Some(Transport::Stdio { command, .. }) => command.first().cloned().unwrap_or_default(),
-            Some(Transport::Http { url, .. } | Transport::Sse { url, .. }) => url.origin().ascii_serialization(),
-            None => String::new(),
-        };
-        let _ = writeln!(text, "server    {name}: {url} -> {behind}");
-    }
-    let policy = &config.defaults;
-    let _ = writeln!(
-        text,
-        "defaults  mode {}, after {}, timeout {}, keep {}",
-        format!("{:?}", policy.mode).to_lowercase(),
-        shown(policy.after),
-        shown(policy.timeout),
-        policy.keep.map_or_else(|| "forever".to_owned(), shown)
-    );
-    let _ = writeln!(text, "rules     {}", config.tools.len());
-    for note in look::notes(config) {
-        let _ = writeln!(text, "note      {note}");
-    }
-    text
 }

@@ -57,6 +57,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("cmd", "command"),
     ("dir", "path"),
     ("directory", "path"),
+    ("async", "task"),
+    ("background", "task"),
 ];
 
 /// The text `; did you mean "..."?` for a name that looks like one of `known`; empty if none does.

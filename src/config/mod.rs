@@ -11,6 +11,7 @@ mod environment;
 mod fault;
 mod greeting;
 mod jwt;
+mod notes;
 mod own_headers;
 mod owner;
 mod owner_limits;
@@ -21,6 +22,7 @@ mod secret;
 mod sections;
 mod server;
 mod setting;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod tool;
@@ -68,10 +70,7 @@ pub fn parse(text: &str, environment: &Environment) -> Result<Config, ConfigFaul
     let mut reader = Reader::new(text, environment);
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        for error in errors {
-            let line = error.span().map(|span| reader.line_of(span.start));
-            reader.fault("syntax", line, error.message());
-        }
+        syntax::report(&mut reader, text, &errors);
         return reader.finish(None);
     }
     let config = read(&mut reader, table.get_ref());
@@ -107,8 +106,14 @@ pub fn the_server(name: &str) -> String {
 fn for_one(key: &str, value: &toml::Value, environment: &Environment) -> Result<Config, ConfigFaults> {
     parse(&format!("[[server]]\nname = \"{UNNAMED}\"\n{key} = {value}\n"), environment).map_err(
         |ConfigFaults(faults)| {
-            // Nobody has seen this text, so its lines would only confuse.
-            ConfigFaults(faults.into_iter().map(|fault| Fault { line: None, ..fault }).collect())
+            // Nobody has seen this text, so its lines and paths would only confuse.
+            let place = |path: String| match path.strip_prefix("server[0].") {
+                Some("url") => "--url".to_owned(),
+                Some("command") => "the command behind --".to_owned(),
+                _ => path,
+            };
+            let faults = faults.into_iter().map(|fault| Fault { line: None, path: place(fault.path), ..fault });
+            ConfigFaults(faults.collect())
         },
     )
 }
@@ -166,7 +171,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
             *hide = reader.secret_variables();
         }
     }
-    let config = Config {
+    let mut config = Config {
         door,
         listen,
         admin,
@@ -180,9 +185,11 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
         servers,
         defaults,
         tools,
-        notes: reader.take_notes(),
+        notes: Vec::new(),
     };
     refuse_an_open_door(reader, &config);
+    notes::add(reader, table, &config);
+    config.notes = reader.take_notes();
     config
 }
 

@@ -22,6 +22,16 @@ pub(super) struct Reader<'a> {
     variables: BTreeSet<String>,
     /// Those of them that the configuration names, for secrets.
     secrets: BTreeSet<String>,
+    strangers: Vec<Stranger>,
+}
+
+/// A key that nobody has asked for and that resembles no other. Once all is read, it shows whether it belongs elsewhere.
+struct Stranger {
+    at: Fault,
+    key: String,
+    /// The table that it is in, and what that may have.
+    table: String,
+    known: Vec<&'static str>,
 }
 
 /// One table.
@@ -36,6 +46,9 @@ pub(super) struct Section<'a> {
 
 /// Variables of ours that are no settings.
 const OTHERS: &[&str] = &["RAINCHECK_HANDLES"];
+
+/// Tables that there may be several of.
+pub(super) const LISTS: &[&str] = &["server", "tool", "owner.token", "owner.limit"];
 
 /// What was wrong was reported already.
 struct Reported;
@@ -57,6 +70,7 @@ impl<'a> Reader<'a> {
             asked: BTreeSet::new(),
             variables: BTreeSet::new(),
             secrets: BTreeSet::new(),
+            strangers: Vec::new(),
         }
     }
 
@@ -133,8 +147,31 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Says of strange keys where they belong, or what may stand there instead.
+    fn place_strangers(&mut self) {
+        for Stranger { at, key, table, known } in std::mem::take(&mut self.strangers) {
+            let homes = self.asked.iter().filter_map(|path| path.rsplit_once('.').filter(|(_, last)| *last == key));
+            let mut homes: Vec<&str> = homes.map(|(table, _)| table).collect();
+            if homes.contains(&"defaults") && !homes.contains(&"tool") {
+                homes.push("tool");
+            }
+            let message = if homes.is_empty() {
+                let has = if table.is_empty() {
+                    format!("there are {}", listed(known.iter().map(|table| shown(table)), "and"))
+                } else {
+                    format!("{} has {}", shown(&table), listed(known.iter().map(ToString::to_string), "and"))
+                };
+                format!("{}; {has}", at.message)
+            } else {
+                format!("{} here; it belongs to {}", at.message, listed(homes.into_iter().map(shown), "or"))
+            };
+            self.faults.push(Fault { message, ..at });
+        }
+    }
+
     /// The end: what `config` is worth.
     pub(super) fn finish<T>(mut self, config: Option<T>) -> Result<T, ConfigFaults> {
+        self.place_strangers();
         match config {
             Some(config) if self.faults.is_empty() => Ok(config),
             _ => {
@@ -143,6 +180,20 @@ impl<'a> Reader<'a> {
                 Err(ConfigFaults(self.faults))
             }
         }
+    }
+}
+
+/// The head of a table.
+fn shown(table: &str) -> String {
+    if LISTS.contains(&table) { format!("[[{table}]]") } else { format!("[{table}]") }
+}
+
+/// As in a sentence: `a, b and c`.
+fn listed(words: impl Iterator<Item = String>, last: &str) -> String {
+    let mut words: Vec<String> = words.collect();
+    match words.pop() {
+        Some(end) if !words.is_empty() => format!("{} {last} {end}", words.join(", ")),
+        end => end.unwrap_or_default(),
     }
 }
 
@@ -199,8 +250,7 @@ impl<'a> Section<'a> {
     /// The value of a key as it is written.
     pub(super) fn entry(&mut self, reader: &mut Reader<'a>, key: &'static str) -> Option<Entry<'a>> {
         self.known.push(key);
-        let plain: String = self.path.split('[').next().unwrap_or_default().to_owned();
-        // `owner.token[0]` is cut at the bracket, and nothing is ever below that.
+        let plain = self.plain_path();
         let path = if plain.is_empty() { key.to_owned() } else { format!("{plain}.{key}") };
         reader.asked.insert(path);
         self.raw(reader, key)
@@ -243,7 +293,7 @@ impl<'a> Section<'a> {
         }
         let entry = entry?;
         let Some(elements) = entry.value.as_array() else {
-            reader.fault(entry.path, entry.line, format!("expected a list, found {}", kind(entry.value)));
+            reader.fault(entry.path, entry.line, format!("expected {}, found {}", T::LIST, kind(entry.value)));
             return None;
         };
         let mut list = Vec::new();
@@ -331,14 +381,26 @@ impl<'a> Section<'a> {
                 continue;
             }
             let line = Some(reader.line_of(written.span().start));
-            let message = if later.contains(&name) {
-                "is not in this version yet; take it out".to_owned()
+            let path = self.path_of(&name.escape_debug().to_string());
+            if later.contains(&name) {
+                reader.fault(path, line, "is not in this version yet; take it out");
+                continue;
+            }
+            let what = if value.get_ref().is_table() { "unknown table" } else { "unknown key" };
+            let guess = did_you_mean(name, self.known.iter().copied());
+            let at = Fault { path, line, message: format!("{what}{guess}") };
+            if guess.is_empty() {
+                let (key, table, known) = (name.to_owned(), self.plain_path().to_owned(), self.known.clone());
+                reader.strangers.push(Stranger { at, key, table, known });
             } else {
-                let what = if value.get_ref().is_table() { "unknown table" } else { "unknown key" };
-                format!("{what}{}", did_you_mean(name, self.known.iter().copied()))
-            };
-            reader.fault(self.path_of(&name.escape_debug().to_string()), line, message);
+                reader.faults.push(at);
+            }
         }
+    }
+
+    /// The path without the number in its list. `owner.token[0]` is cut at the bracket, and nothing is ever below that.
+    fn plain_path(&self) -> &str {
+        self.path.split('[').next().unwrap_or_default()
     }
 
     /// What a flag or a variable says of a key, if they set it.

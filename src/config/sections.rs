@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use url::{Origin, Url};
 
-use super::fault::did_you_mean;
 use super::reader::{Reader, Section};
 use super::run::{Door, Durability, Limits, Listen, LogConfig, LogFormat, Shutdown, StoreConfig, StoreOrigin};
 use super::setting::{Setting, Size, WebUrl, choice};
+use crate::telemetry::directives;
 
 /// A host as it stands in `Host`, without a port.
 struct Host(String);
@@ -135,15 +135,7 @@ impl Setting for Level {
     const EXPECTED: &'static str = "a level, such as \"info\", or directives, such as \"warn,raincheck=debug\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let text = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
-        // A word that is no level would be the name of what may log, and all else would be silent.
-        let is_level = |word: &str| word.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
-        if let Some(word) = text.split(',').find(|word| !word.contains(['=', '[']) && !is_level(word)) {
-            let guess = did_you_mean(word, ["off", "error", "warn", "info", "debug", "trace"]);
-            return Err(format!("\"{}\" is no level; expected {}{guess}", word.escape_debug(), Self::EXPECTED));
-        }
-        let read = tracing_subscriber::EnvFilter::builder().parse(&text);
-        read.map(|_| Self(text)).map_err(|error| format!("expected {}: {error}", Self::EXPECTED))
+        directives(text).map(Self).map_err(|error| format!("expected {}: {error}", Self::EXPECTED))
     }
 }
 

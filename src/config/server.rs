@@ -141,6 +141,7 @@ struct Word(String);
 
 impl Setting for Word {
     const EXPECTED: &'static str = String::EXPECTED;
+    const LIST: &'static str = "a list, such as [\"npx\", \"-y\", \"some-server\"]";
 
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(Self(text.to_owned()))

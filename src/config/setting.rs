@@ -17,6 +17,9 @@ pub(super) trait Setting: Sized {
     /// What is expected, with an example.
     const EXPECTED: &'static str;
 
+    /// What is expected where several are, with an example.
+    const LIST: &'static str = "a list, such as [\"...\"]";
+
     /// Reads the text of a variable or a flag, or a TOML string.
     fn from_text(text: &str) -> Result<Self, String>;
 
@@ -193,6 +196,7 @@ impl Setting for SocketAddr {
                     format!("; write \"127.0.0.1:{port}\", or \"0.0.0.0:{port}\" for every network")
                 }
                 _ if text.parse::<IpAddr>().is_ok() => "; the port is missing".to_owned(),
+                _ if text.parse::<u16>().is_ok() => format!("; write \"127.0.0.1:{text}\""),
                 _ => String::new(),
             };
             format!("expected {}, found \"{}\"{hint}", Self::EXPECTED, text.escape_debug())

@@ -51,16 +51,12 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
         let key = if section.has(reader, "hold") || !section.has(reader, "timeout") { "hold" } else { "timeout" };
         section.fault(reader, key, "hold must be shorter than timeout, or no call would ever get a handle");
     }
-    note_idle_keys(reader, section, &policy);
+    note_idle_limit(reader, section, &policy);
     policy
 }
 
-/// Notes the keys that mean nothing beside others.
-fn note_idle_keys<'a>(reader: &mut Reader<'a>, section: &Section<'a>, policy: &ToolPolicy) {
-    if policy.mode != Mode::Auto && section.has(reader, "after") {
-        let mode = if policy.mode == Mode::Sync { "sync" } else { "task" };
-        section.note(reader, "after", format!("means nothing beside mode = \"{mode}\"; it is for mode = \"auto\""));
-    }
+/// Notes a limit that another one makes idle.
+fn note_idle_limit<'a>(reader: &mut Reader<'a>, section: &Section<'a>, policy: &ToolPolicy) {
     let is_here = section.has(reader, "idle_timeout") || section.has(reader, "timeout");
     if is_here && policy.idle_timeout.is_some_and(|idle| idle >= policy.timeout) {
         let key = if section.has(reader, "idle_timeout") { "idle_timeout" } else { "timeout" };

@@ -31,6 +31,9 @@ pub(super) struct Identity {
     warned_of_jwt: AtomicBool,
 }
 
+/// The header that says who the caller is appears twice or is no plain text.
+struct Broken;
+
 /// Headers of the connection, of the body or of MCP itself; a server gets its own.
 const NOT_PASSED_ON: [HeaderName; 13] = [
     ACCEPT,
@@ -70,7 +73,8 @@ impl Identity {
     }
 
     async fn by_authorization(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
-        let Some(value) = text(headers, &AUTHORIZATION)? else { return self.without_credentials() };
+        let broken = |Broken| Refusal::unauthorized("the header Authorization appears twice or is no plain text");
+        let Some(value) = text(headers, &AUTHORIZATION).map_err(broken)? else { return self.without_credentials() };
         let bearer = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let bearer = bearer.map(|(_, token)| token.trim());
         if let Some(name) = bearer.and_then(|token| self.name_of(token)) {
@@ -85,7 +89,10 @@ impl Identity {
                 });
             }
             _ if self.owner.authenticates() => {
-                return Err(Refusal::unauthorized("the credentials are not known here"));
+                return Err(Refusal::unauthorized(match bearer {
+                    Some(_) => "the credentials are not known here",
+                    None => "the credentials are not known here: they are sent as `Authorization: Bearer ...`",
+                }));
             }
             _ => {}
         }
@@ -108,13 +115,14 @@ impl Identity {
         trusted: &[Network],
         peer: IpAddr,
     ) -> Result<Principal, Refusal> {
-        let Some(value) = text(headers, name)? else { return self.without_credentials() };
+        let value = text(headers, name).map_err(|Broken| Refusal::unnamed(name))?;
+        let Some(value) = value else { return self.without_credentials() };
         if trusted.iter().any(|network| network.contains(peer)) {
             return Ok(Principal::Named(value.into()));
         }
         Err(Refusal::http(
             StatusCode::FORBIDDEN,
-            "the header that names the owner is believed only from the addresses of the trusted gateway",
+            &format!("the header {name} is believed only from the addresses of the gateway (owner.trusted)"),
         ))
     }
 
@@ -125,7 +133,12 @@ impl Identity {
         if self.owner.allow_anonymous {
             return Ok(Principal::Anonymous);
         }
-        Err(Refusal::unauthorized("credentials are wanted here: send `Authorization: Bearer ...`"))
+        Err(match &self.owner.from {
+            OwnerSource::Authorization => {
+                Refusal::unauthorized("credentials are wanted here: send `Authorization: Bearer ...`")
+            }
+            OwnerSource::Header { name, .. } => Refusal::unnamed(name),
+        })
     }
 
     /// Compares with every token in constant time, so that the time tells nothing of a token but its length.
@@ -177,10 +190,9 @@ impl Identity {
 }
 
 /// The value of a header that may be there once; an empty one counts as none.
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
-    let broken = || Refusal::unauthorized("the header that says who the caller is appears twice or is no plain text");
-    let Some(value) = single(headers, name).map_err(|_| broken())? else { return Ok(None) };
-    let value = value.to_str().map_err(|_| broken())?.trim();
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Broken> {
+    let Some(value) = single(headers, name).map_err(|_| Broken)? else { return Ok(None) };
+    let value = value.to_str().map_err(|_| Broken)?.trim();
     Ok(Some(value).filter(|value| !value.is_empty()))
 }
 

@@ -98,6 +98,24 @@ fn a_gateways_header_is_believed_from_the_gateway_only() {
 }
 
 #[test]
+fn who_comes_without_the_gateways_header_is_told_its_name_and_not_asked_for_a_token() {
+    for sent in [&[][..], &[("x-user", "ann"), ("x-user", "bo")], &[("authorization", "Bearer ann")]] {
+        let mut map = HeaderMap::new();
+        for (name, value) in sent {
+            map.append(HeaderName::from_static(name), value.parse().unwrap());
+        }
+        let refusal = gateway(false, "10.0.0.0").of(&map, PEER).now_or_never().unwrap().unwrap_err();
+        let says = refusal.error().message().to_owned();
+        assert!(says.contains("the header x-user") && !says.contains("Authorization"), "{sent:?}: {says}");
+        let response = refusal.into_response();
+        assert_eq!((response.status().as_u16(), response.headers().get("www-authenticate")), (401, None), "{sent:?}");
+    }
+    let refusal = identity(true, false, true).of(&HeaderMap::new(), PEER).now_or_never().unwrap().unwrap_err();
+    assert!(refusal.error().message().contains("Authorization: Bearer"));
+    assert_eq!(refusal.into_response().headers().get("www-authenticate").unwrap(), "Bearer");
+}
+
+#[test]
 fn what_is_passed_on_has_nothing_of_the_connection_or_of_mcp() {
     let sent = headers(&[
         ("authorization", "Bearer abc"),

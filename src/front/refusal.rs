@@ -48,6 +48,16 @@ impl Refusal {
         Self::rpc(StatusCode::UNAUTHORIZED, error).with(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
+    /// 401: the gateway's header that names the caller is missing or broken. No challenge goes with it, since no client can
+    /// set that header by an authentication scheme.
+    pub(super) fn unnamed(header: &HeaderName) -> Self {
+        let message = format!(
+            "callers are told apart by the header {header}, which the gateway in front has to send once, in plain text"
+        );
+        let error = RpcError::from(&Failure::new(Reason::Unauthorized, message, Retry::No));
+        Self::rpc(StatusCode::UNAUTHORIZED, error)
+    }
+
     /// 401: the token proves nothing (RFC 6750, 3.1); `why` holds no quotes.
     pub(super) fn invalid_token(why: &'static str) -> Self {
         let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{why}\"");

@@ -1,15 +1,17 @@
 //! Operations that are committed together: decided one after the other, written and published at once.
 
+mod owners;
+
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
 use super::keys::{Claim, Claimed, Keyed};
 use super::luggage::{Beside, Packed};
 use super::op::{Answer, Op, Outcome, Purged};
-use super::quota::{KEPT_PART, Tally};
+use super::quota::Tally;
 use super::shared::{Hot, Shared};
 use super::space::Room;
 use super::{ChangeError, CommitError, Committed, StoreFailed};
@@ -168,37 +170,6 @@ impl<'a> Batch<'a> {
         // Before the write, so that no reader takes what sled shows early for durable.
         self.shared.hot.insert(task.id, Hot::Pending);
         Ok(self.will_be(task))
-    }
-
-    /// Whether an owner may have one task more.
-    fn check_owner(&mut self, owner: &Owner) -> Result<(), CommitError> {
-        let max = self.shared.max_tasks;
-        let most = self.shared.quotas.read().unwrap_or_else(PoisonError::into_inner).of(owner);
-        let left = max.saturating_sub(self.counts.tasks);
-        let is_scarce = left <= max / KEPT_PART;
-        if most.is_none() && !is_scarce {
-            return Ok(());
-        }
-        let has = self.owned(owner)?;
-        match most {
-            Some(most) if has >= most => Err(CommitError::OwnerFull { max: most }),
-            _ if is_scarce && has >= left => Err(CommitError::ShareFull { max }),
-            _ => Ok(()),
-        }
-    }
-
-    /// How many tasks an owner has after what was decided in this batch so far.
-    fn owned(&mut self, owner: &Owner) -> Result<u64, CommitError> {
-        if let Some(count) = self.tally.get(owner) {
-            return Ok(count);
-        }
-        let stored = self.engine.owned(owner).map_err(CommitError::failed)?;
-        let is_theirs = |id: &&TaskId| self.next.get(*id).is_some_and(|task| task.owner == *owner);
-        let made = self.created.iter().filter(is_theirs).count();
-        let gone = self.purged.iter().filter(|(_, other)| other == owner).count();
-        let count = (stored + made as u64).saturating_sub(gone as u64);
-        self.tally.put(owner, count);
-        Ok(count)
     }
 
     fn claim(

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sled::transaction::{ConflictableTransactionError, TransactionError};
-use sled::{Batch, Db, Transactional, Tree};
+use sled::{Batch, Db, IVec, Transactional, Tree};
 
 use super::codec::{BadRecord, MAX_RECORD};
 use super::keys::Keyed;
@@ -91,6 +91,9 @@ pub(super) enum EngineError {
 pub(super) struct Oversized {
     pub(super) bytes: usize,
 }
+
+/// A key and its value, as they are read.
+type Entry = sled::Result<(IVec, IVec)>;
 
 /// How often opening is tried when sled says that the file is locked: the threads of a database that
 /// was dropped a moment ago may still hold it.
@@ -335,11 +338,15 @@ impl EngineError {
         matches!(self, Self::Sled(sled::Error::Io(error)) if error.to_string().starts_with("could not acquire lock"))
     }
 
-    /// The kind of I/O error behind it, if it is one.
-    pub(super) fn io_kind(&self) -> Option<io::ErrorKind> {
+    /// The error of the operating system, if it is one.
+    pub(super) fn into_io(self) -> Result<io::Error, Self> {
+        use io::ErrorKind::{InvalidData, Other, UnexpectedEof};
         match self {
-            Self::Sled(sled::Error::Io(error)) => Some(error.kind()),
-            _ => None,
+            // sled reports a log that ends too early as one of these.
+            Self::Sled(sled::Error::Io(error)) if !matches!(error.kind(), UnexpectedEof | InvalidData | Other) => {
+                Ok(error)
+            }
+            other => Err(other),
         }
     }
 }

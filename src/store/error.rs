@@ -26,6 +26,8 @@ pub enum CommitError {
     OwnerFull {
         /// `max_tasks` of the owner.
         max: u64,
+        /// When one of them goes away if it has ended by then; `None` if the oldest are kept for ever.
+        next: Option<Duration>,
     },
     /// The store is nearly full, and the owner has its share.
     ShareFull {
@@ -122,9 +124,10 @@ impl CommitError {
     fn failure(&self, addition: &str) -> Failure {
         let (reason, retry) = match self {
             Self::Busy => (Reason::Busy, Retry::After(Duration::from_secs(1))),
-            Self::LowSpace(_) | Self::Full { .. } | Self::OwnerFull { .. } | Self::ShareFull { .. } => {
+            Self::LowSpace(_) | Self::Full { .. } | Self::ShareFull { .. } => {
                 (Reason::Store, Retry::After(Duration::from_mins(1)))
             }
+            Self::OwnerFull { next, .. } => (Reason::Store, next.map_or(Retry::No, Retry::After)),
             Self::Failed(_) => (Reason::Store, Retry::After(Duration::from_secs(5))),
             Self::TooLarge { .. } | Self::Exists => (Reason::Store, Retry::No),
             Self::Closed => (Reason::Stopping, Retry::After(Duration::from_secs(5))),
@@ -181,11 +184,16 @@ impl fmt::Display for CommitError {
                 f,
                 "the task store holds its {max} tasks; wait until some expire, or raise store.max_tasks or lower keep"
             ),
-            Self::OwnerFull { max } => write!(
-                f,
-                "you have {max} tasks in the store, as many as you may (max_tasks of the owner); try again when some of \
-                 them have expired"
-            ),
+            Self::OwnerFull { max, next } => {
+                write!(f, "you have {max} tasks in the store, as many as you may (max_tasks of the owner); ")?;
+                match next {
+                    Some(next) => {
+                        let whole = Duration::from_secs(next.as_secs() + u64::from(next.subsec_nanos() > 0));
+                        write!(f, "one of them may expire in {}", humantime::format_duration(whole))
+                    }
+                    None => f.write_str("the oldest of them are kept for ever"),
+                }
+            }
             Self::ShareFull { max } => write!(
                 f,
                 "the task store is nearly full (store.max_tasks = {max}), and you have your share of it; try again when \

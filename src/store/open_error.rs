@@ -116,13 +116,9 @@ impl From<EngineError> for OpenCause {
         if error.is_locked() {
             return Self::Held { pid: None };
         }
-        match (error.io_kind(), error) {
-            // sled reports a log that ends too early as one of these.
-            (Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::Other), error) => {
-                Self::Corrupt(Damage::Database(Box::new(error)))
-            }
-            (Some(_), EngineError::Sled(sled::Error::Io(error))) => error.into(),
-            (_, error) => Self::Corrupt(Damage::Database(Box::new(error))),
+        match error.into_io() {
+            Ok(error) => error.into(),
+            Err(error) => Self::Corrupt(Damage::Database(Box::new(error))),
         }
     }
 }

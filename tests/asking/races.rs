@@ -129,12 +129,18 @@ async fn an_answer_reaches_the_server_although_its_client_left() {
 #[tokio::test]
 async fn what_a_tool_makes_of_a_question_that_a_cancel_refused_does_not_win() {
     let mut proxy = Proxy::new(policy(Mode::Task));
-    let id = id_of(&proxy.value(call("tools/call", export())).await);
-    let (_, server) = proxy.next_sent().await;
-    let mut asking = ask(&server, "who?");
-    asks(&proxy, &id, 1).await;
-    proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
-    answer(&mut asking).await.unwrap_err();
-    server.done(done());
-    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    for knows in [true, false] {
+        let id = id_of(&proxy.value(call("tools/call", export())).await);
+        let (_, server) = proxy.next_sent().await;
+        let mut asking = ask(&server, "who?");
+        asks(&proxy, &id, 1).await;
+        proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
+        if knows {
+            answer(&mut asking).await.unwrap_err();
+        } else {
+            server.cancelled().await;
+        }
+        server.done(done());
+        assert_eq!(until(&proxy, &id, |task| task["status"] != "input_required").await["status"], "cancelled");
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use raincheck::config::{Mode, ToolPolicy};
-use raincheck::protocol::{Outcome, Question, QuestionKind};
+use raincheck::protocol::{Answer, Asking, Outcome, Question, QuestionKind};
 use raincheck::runner::Linger;
 use serde_json::json;
 use tokio::time::timeout;
@@ -43,6 +43,30 @@ async fn a_task_that_asks_is_input_required_until_it_is_answered() {
     assert_eq!(answer(&mut asking).await, Ok(accepted(&json!({ "name": "Ann" }))));
     server.done(done());
     assert_eq!(proxy.ended(&id).await["status"], "completed");
+}
+
+/// Why a question was refused.
+async fn refusal(asking: &mut Asking) -> String {
+    let Answer::Error(error) = timeout(PATIENCE, asking.answer()).await.unwrap() else { panic!("it was asked") };
+    error.message().to_owned()
+}
+
+#[tokio::test]
+async fn a_question_that_meets_a_cancel_is_refused_with_the_reason() {
+    let (proxy, id, server) = running(policy(Mode::Task)).await;
+    proxy.runner.live().get(&id.parse().unwrap()).unwrap().cancel();
+    assert_eq!(refusal(&mut ask(&server, "who?")).await, "the call is being stopped");
+    assert_eq!(until(&proxy, &id, |task| task["status"] != "working").await["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_question_that_meets_the_leave_of_its_caller_is_refused_with_the_reason() {
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let reply = proxy.send(call("tools/call", export())).await;
+    let (_, server) = proxy.next_sent().await;
+    drop(reply);
+    assert_eq!(refusal(&mut ask(&server, "who?")).await, "the call is being stopped");
+    timeout(PATIENCE, server.cancelled()).await.unwrap();
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 use raincheck::protocol::error::code;
 use raincheck::protocol::reshape::OFFERED_TASKS;
 use raincheck::protocol::{
-    Answer, Ask, Event, Failure, Method, Outcome, Question, QuestionKind, Reason, Reply, Retry, RpcError, TaskSupport,
+    Answer, Ask, CallKey, Event, Failure, Method, Outcome, Question, QuestionKind, Reason, Reply, Retry, RpcError,
+    TaskSupport,
 };
 use tokio::time::timeout;
 
@@ -323,4 +324,14 @@ async fn a_session_is_told_of_tasks_only_where_a_tool_has_the_fallback() {
         let support = offered.then(|| json!({ "taskSupport": "optional" }));
         assert_eq!(list.await.unwrap()["tools"][0].get("execution"), support.as_ref());
     }
+}
+
+#[tokio::test]
+async fn a_task_of_a_call_with_a_key_is_kept_for_as_long_as_that_counts_and_not_as_asked() {
+    let proxy = Proxy::new(policy());
+    let mut keyed = export(&json!({ "ttl": 60_000 }));
+    keyed.caller.key = Some(CallKey::read("k").unwrap());
+    let created = proxy.value(keyed).await;
+    let ttl = created["task"]["ttl"].as_u64().unwrap();
+    assert!(u128::from(ttl) > policy().key_window.as_millis(), "{created}");
 }

@@ -42,6 +42,23 @@ async fn a_slow_call_is_answered_with_a_handle_and_its_result_comes_unchanged() 
 }
 
 #[tokio::test]
+async fn a_handle_says_how_long_a_check_waits() {
+    let table = [
+        (Duration::from_hours(1), "20 seconds at most"),
+        (Duration::from_secs(7), "7 seconds at most"),
+        (Duration::from_secs(1), "1 second at most"),
+        (Duration::from_millis(1500), "1.5 seconds at most"),
+        // Here the longest wait is ours.
+        (Duration::ZERO, "20 seconds at most"),
+    ];
+    for (hold, says) in table {
+        let mut proxy = Proxy::new(ToolPolicy { hold, ..at_once() });
+        let (handle, _sender) = started(&mut proxy, Kind::Legacy).await;
+        assert!(words(&handle).contains(&format!("It waits a while, {says}, and returns")), "{hold:?}: {handle}");
+    }
+}
+
+#[tokio::test]
 async fn a_quick_call_is_answered_as_ever() {
     let mut proxy = Proxy::new(ToolPolicy { hold: Duration::from_hours(1), ..in_words() });
     let reply = proxy.send_in_background(tool(Kind::Legacy, "export", &json!({})));

@@ -1,19 +1,15 @@
 //! The real thing: the tasks layer on a store, around a server that does what it is told.
 
-use std::convert::Infallible;
-use std::future::Ready;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
-use raincheck::clock::{Clock, Timestamp};
+use raincheck::clock::{Clock, ManualClock, Timestamp};
 use raincheck::config::{Mode, OnLost, OwnerRules, ToolPolicy, ToolRule};
 use raincheck::jobs::Jobs;
 use raincheck::policy::Policies;
 use raincheck::protocol::{
-    Ask, Asking, Call, Event, Failure, Json, Outcome, Progress, Question, QuestionKind, Reply, ReplySender, RpcError,
+    Ask, Asking, Call, Event, Failure, Json, Outcome, Progress, Question, QuestionKind, ReplySender, RpcError,
 };
 use raincheck::runner::{Bounds, Linger, Runner};
 use raincheck::store::{Committed, Ending, Opened, Store};
@@ -22,18 +18,14 @@ use raincheck::tasks::{TasksLayer, TasksService};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, yield_now};
-use tower::{Layer, Service, ServiceExt};
+use tower::{Layer, ServiceExt};
 
 use futures_util::FutureExt;
 
 use crate::asking::call_of;
 use crate::reference::{AFTER, ASK_LIMIT, IDLE_LIMIT, KEEP, Model, Op, QUEUE_LIMIT, RUN_LIMIT, SLOTS, Stand};
 use crate::support::calls::{shown, text};
-use crate::support::layer::store_config;
-
-/// A clock that goes where it is told to, also back.
-#[derive(Debug)]
-pub(crate) struct JumpClock(AtomicU64);
+use crate::support::layer::{Scripted, Sent, store_config};
 
 /// One call as its client and its server see it.
 struct Known {
@@ -45,66 +37,37 @@ struct Known {
     sent: u32,
 }
 
-type Arrived = Arc<Mutex<Vec<(usize, ReplySender)>>>;
-
-/// Keeps what arrives.
-#[derive(Clone, Debug)]
-struct Server(Arrived);
-
 /// One process after the other on the same tasks.
 pub(crate) struct World {
     folder: TempDir,
-    clock: Arc<JumpClock>,
+    clock: Arc<ManualClock>,
     process: Process,
     calls: Vec<Known>,
 }
 
 struct Process {
-    at_once: TasksService<Server>,
-    auto: TasksService<Server>,
+    at_once: TasksService<Scripted>,
+    auto: TasksService<Scripted>,
     runner: Runner,
     runs: Jobs,
     sweeps: Jobs,
     store: Store,
-    arrived: Arrived,
+    arrived: Sent,
 }
 
+const START: Timestamp = Timestamp::from_millis(1_785_234_600_000);
 const SERVER: &str = "reports";
 /// The tool that may run again.
 const AGAIN: &str = "again";
 
-impl Clock for JumpClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
-    }
-}
-
-impl Service<Call> for Server {
-    type Response = Reply;
-    type Error = Infallible;
-    type Future = Ready<Result<Reply, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, call: Call) -> Self::Future {
-        let (sender, reply) = Reply::channel();
-        let arguments: Value = call.params.raw().member("arguments").unwrap().read().unwrap();
-        let n = usize::try_from(arguments["n"].as_u64().unwrap()).unwrap();
-        self.0.lock().unwrap().push((n, sender));
-        std::future::ready(Ok(reply))
-    }
-}
-
 impl Process {
-    fn start(folder: &Path, clock: &Arc<JumpClock>) -> (Self, Vec<Committed<Task>>) {
+    fn start(folder: &Path, clock: &Arc<ManualClock>) -> (Self, Vec<Committed<Task>>) {
         let (runs, sweeps) = (Jobs::new(), Jobs::new());
         let config = store_config(&folder.join("store"));
         let Opened { store, left_open } = Store::open(&config, clock.clone(), &sweeps).unwrap();
         let bounds = Bounds { running: 4 * SLOTS, waiting: 100 };
         let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, OwnerRules::default());
-        let arrived = Arrived::default();
+        let (scripted, arrived) = Scripted::new();
         let service = |mode| {
             let seconds = Duration::from_secs;
             let policy = ToolPolicy {
@@ -121,7 +84,7 @@ impl Process {
                 ToolPolicy { on_lost: OnLost::Rerun, idle_timeout: Some(seconds(IDLE_LIMIT)), ..policy.clone() };
             let rule = ToolRule { pattern: AGAIN.to_owned(), server: None, policy: again };
             let layer = TasksLayer::new(runner.clone(), SERVER, Policies::for_server(SERVER, &policy, &[rule]));
-            layer.linger(Linger::AtMost(Duration::ZERO)).layer(Server(Arc::clone(&arrived)))
+            layer.linger(Linger::AtMost(Duration::ZERO)).layer(scripted.clone())
         };
         let (at_once, auto) = (service(Mode::Task), service(Mode::Auto));
         (Self { at_once, auto, runner, runs, sweeps, store, arrived }, left_open)
@@ -145,7 +108,7 @@ impl Process {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let (folder, clock) = (tempfile::tempdir().unwrap(), Arc::new(JumpClock(AtomicU64::new(1_785_234_600_000))));
+        let (folder, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::new(START)));
         let (process, _) = Process::start(folder.path(), &clock);
         Self { folder, clock, process, calls: Vec::new() }
     }
@@ -172,12 +135,13 @@ impl World {
             Op::Cancel(at) => return self.of_task(at, "tasks/cancel", json!({})),
             Op::Answer(at) => return self.of_task(at, "tasks/update", json!({ "inputResponses": Self::answers() })),
             Op::Wait(seconds) => {
-                self.clock.0.fetch_add(seconds * 1000, Ordering::SeqCst);
-                tokio::time::advance(Duration::from_secs(seconds)).await;
+                let span = Duration::from_secs(seconds);
+                self.clock.advance(span);
+                tokio::time::advance(span).await;
             }
             Op::Jump(seconds) => {
                 let now = self.clock.now().as_millis().saturating_add_signed(seconds * 1000);
-                self.clock.0.store(now, Ordering::SeqCst);
+                self.clock.set(Timestamp::from_millis(now));
                 // What is to be extended is so before anything may expire; what has expired does not come back.
                 self.process.store.sweep().await.unwrap();
             }
@@ -196,7 +160,7 @@ impl World {
         None
     }
 
-    fn call(&mut self, service: &TasksService<Server>, tool: &str) {
+    fn call(&mut self, service: &TasksService<Scripted>, tool: &str) {
         let n = self.calls.len();
         let call = call_of("ann", true, "tools/call", json!({ "name": tool, "arguments": { "n": n } }));
         let service = service.clone();
@@ -255,8 +219,8 @@ impl World {
             let nothing = TaskId::generate(self.clock.now());
             self.process.store.settle(&nothing, Ending::Cancelled).await.unwrap_err();
         }
-        let arrived = std::mem::take(&mut *self.process.arrived.lock().unwrap());
-        for (n, sender) in arrived {
+        while let Ok((call, sender)) = self.process.arrived.try_recv() {
+            let n = number_of(&call);
             self.calls[n].server = Some(sender);
             self.calls[n].sent += 1;
         }
@@ -354,6 +318,11 @@ impl Known {
         }
         self.asking = None;
     }
+}
+
+/// Which call it is.
+fn number_of(call: &Call) -> usize {
+    call.params.raw().member("arguments").unwrap().member("n").unwrap().read().unwrap()
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -204,14 +204,56 @@ async fn an_owner_has_no_more_tasks_than_its_limit_and_as_many_again_when_they_a
         test.store.create(of(bo))
     );
     assert!(one.is_ok() && two.is_ok() && three.is_ok());
-    assert!(matches!(four, Err(CommitError::OwnerFull { max: 3 })), "{four:?}");
+    assert!(matches!(four, Err(CommitError::OwnerFull { max: 3, .. })), "{four:?}");
     let refused = test.store.create(of(ann)).await.unwrap_err();
-    assert!(matches!(refused, CommitError::OwnerFull { max: 2 }) && !refused.to_string().contains("store.max"));
+    assert!(matches!(refused, CommitError::OwnerFull { max: 2, .. }) && !refused.to_string().contains("store.max"));
     test.store.settle(&first, Ending::Cancelled).await.unwrap();
     test.clock.advance(Duration::from_secs(61));
     assert_eq!(test.store.sweep().await.unwrap().purged, 1);
     test.store.create(of(ann)).await.unwrap();
     assert!(test.store.create(of(ann)).await.is_err());
+}
+
+#[tokio::test]
+async fn an_owner_over_its_limit_is_told_when_one_of_its_tasks_expires() {
+    let test = TestStore::new();
+    let ann = test.owner();
+    test.store.limit_owners(Quotas { all: Some(3), named: std::collections::HashMap::new() });
+    let forever = test.store.create(test.running(Expiry::Never)).await.unwrap().id;
+    let later = test.store.create(test.running(expiry(900, 30))).await.unwrap().id;
+    let sooner = test.store.create(test.running(expiry(600, 30))).await.unwrap().id;
+    let told = async || {
+        let refused = test.store.create(Task { owner: ann, ..test.running(expiry(60, 30)) }).await.unwrap_err();
+        let failure = refused.to_failure();
+        (failure.retry, failure.message)
+    };
+    let (retry, says) = told().await;
+    assert!(
+        retry == Retry::After(Duration::from_mins(10)) && says.contains("one of them may expire in 10m"),
+        "{retry:?} {says}"
+    );
+    for id in [forever, later] {
+        test.store.settle(&id, Ending::Cancelled).await.unwrap();
+    }
+    test.clock.advance(Duration::from_mins(1));
+    let (retry, says) = told().await;
+    assert!(
+        retry == Retry::After(Duration::from_mins(14)) && says.contains("one of them may expire in 14m"),
+        "{retry:?} {says}"
+    );
+    test.store.settle(&sooner, Ending::Cancelled).await.unwrap();
+    assert_eq!(told().await.0, Retry::After(Duration::from_mins(9)));
+    test.clock.advance(Duration::from_secs(541));
+    assert_eq!(test.store.sweep().await.unwrap().purged, 1);
+    test.store.create(test.running(expiry(60, 30))).await.unwrap();
+    // Of what is kept for ever nothing goes.
+    let of = |owner| Task { owner, ..test.running(Expiry::Never) };
+    let cy = test.store.owner(&Principal::Named("cy".into()));
+    for _ in 0..3 {
+        test.store.create(of(cy)).await.unwrap();
+    }
+    let failure = test.store.create(of(cy)).await.unwrap_err().to_failure();
+    assert!(failure.retry == Retry::No && failure.message.contains("kept for ever"), "{failure:?}");
 }
 
 #[tokio::test]

@@ -5,21 +5,29 @@ mod faulty_sync;
 #[path = "../support/signs.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod signs;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use raincheck::clock::{Clock, SystemClock};
-use raincheck::config::{Durability, StoreConfig};
+use raincheck::config::{Durability, Mode, StoreConfig, ToolPolicy};
 use raincheck::jobs::Jobs;
-use raincheck::protocol::{Json, Principal, Reason};
+use raincheck::policy::Policies;
+use raincheck::protocol::{Json, Outcome, Principal, Reason};
+use raincheck::runner::{Bounds, Runner};
 use raincheck::store::{ChangeError, CommitError, Ending, Health, Opened, ReadError, Store};
 use raincheck::task::{Expiry, State, Task, TaskId};
+use raincheck::tasks::TasksLayer;
 use tempfile::TempDir;
+use tower::{Layer, Service};
 
 use faulty_sync::Fault;
 use signs::Said;
+use support::calls::{call, shown};
+use support::layer::Scripted;
 
 fn open(directory: &TempDir) -> Opened {
     open_for(directory, 1000)
@@ -61,6 +69,7 @@ async fn a_store_on_a_bad_disk_shows_nothing_that_is_not_durable() {
     nothing_is_visible_before_it_is_durable().await;
     behind_a_slow_flush_writes_are_bounded_and_reads_go_on().await;
     a_failed_commit_leaves_nothing_and_the_store_mends_itself(&log).await;
+    the_outcome_of_a_run_waits_until_the_store_can_take_it(&log).await;
     a_flush_that_reaches_nothing_is_noticed_at_the_start();
 }
 
@@ -175,6 +184,36 @@ async fn a_failed_commit_leaves_nothing_and_the_store_mends_itself(log: &Said) {
     assert_eq!(left, [more]);
     assert_eq!(status(&store, &kept).await, Some("completed"));
     assert_eq!(status(&store, &refused.id).await, None);
+    store.close().await;
+}
+
+async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { store, .. } = open(&directory);
+    let runner = Runner::new(store.clone(), Jobs::new(), Bounds { running: 4, waiting: 4 });
+    let policies = Policies::uniform(ToolPolicy { mode: Mode::Task, ..ToolPolicy::default() });
+    let (scripted, mut sent) = Scripted::new();
+    let mut service = TasksLayer::new(runner, "reports", policies).layer(scripted);
+    let reply = service.call(call("tools/call", serde_json::json!({ "name": "export" }))).await.unwrap();
+    let created = shown(reply.outcome().await);
+    let id = created.get("taskId").and_then(serde_json::Value::as_str).unwrap().parse().unwrap();
+    let (_, server) = sent.recv().await.unwrap();
+
+    let fault = Fault::refuse();
+    server.done(Outcome::Result(json(r#"{"content":[]}"#)));
+    log.until(Duration::from_secs(30), |log| log.contains("an outcome waits for the store")).await;
+    fault.release();
+    let ended = async {
+        loop {
+            let task = store.look(&id).unwrap().unwrap();
+            if task.state.is_terminal() {
+                return task;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let task = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
+    assert_eq!(store.outcome(&task).await.unwrap().as_str(), r#"{"content":[]}"#);
     store.close().await;
 }
 

@@ -51,7 +51,12 @@ impl ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable { at, .. } => write!(f, "the server at {at} cannot be reached"),
+            Self::Unreachable { at, source } => {
+                // What rustls says of a server that answers in plain HTTP.
+                let plain = at.starts_with("https:") && format!("{source:?}").contains("InvalidContentType");
+                let advice = if plain { " over TLS (is it http:// in place of https://?)" } else { "" };
+                write!(f, "the server at {at} cannot be reached{advice}")
+            }
             Self::Broken(_) => f.write_str("the connection broke before the answer was there"),
             Self::Status(status) => {
                 let advice = match *status {

@@ -46,6 +46,9 @@ enum HandlesFault {
     Ambiguous { prefix: String, count: usize },
 }
 
+/// What stands for the newest handle.
+const LAST: &str = "last";
+
 /// A line longer than this was not written here.
 const LONGEST_LINE: u64 = 64 * 1024;
 
@@ -148,7 +151,7 @@ impl Handles {
 
     /// The handle that begins with `prefix`, or the newest for `last`.
     pub(crate) fn find(&self, prefix: &str) -> Result<Handle, HandlesError> {
-        if prefix == "last" {
+        if prefix == LAST {
             let newest = self.newest(1)?.pop();
             return newest.ok_or_else(|| self.fault(HandlesFault::Unknown(prefix.to_owned())));
         }
@@ -232,6 +235,9 @@ impl fmt::Display for HandlesError {
                 f.write_str("there is no place to keep handles: neither RAINCHECK_HANDLES nor HOME is set")
             }
             HandlesFault::Io(_) => write!(f, "the file of handles {path} cannot be used"),
+            HandlesFault::Unknown(prefix) if prefix == LAST => {
+                write!(f, "no handle is kept in {path} yet: raincheck call URL TOOL --detach makes one")
+            }
             HandlesFault::Unknown(prefix) => {
                 write!(
                     f,

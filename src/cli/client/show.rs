@@ -172,7 +172,10 @@ pub(crate) fn failure(error: &RpcError) -> String {
             let _ = write!(text, "\nIt may be called again in {}.", humantime::format_duration(wait));
         }
         (Some(true), None) => text.push_str("\nIt may be called again: nothing was run."),
-        (Some(false), _) => text.push_str("\nCalling it again would fail again."),
+        (Some(false), _) => text.push_str(match data.get("reason").and_then(Value::as_str) {
+            Some("unauthorized") => "\nCredentials are given with -H 'Authorization: Bearer ...' (or -H @FILE).",
+            _ => "\nCalling it again would fail again.",
+        }),
         // Only our own errors say so; of others nothing is known.
         (None, _) => match data.get("reason").and_then(Value::as_str) {
             Some("timeout" | "idle_timeout" | "input_timeout" | "over_budget") => {
@@ -240,6 +243,8 @@ mod tests {
         assert!(shown(Retry::After(Duration::from_secs(2))).ends_with("again in 2s."));
         assert!(shown(Retry::No).ends_with("would fail again."));
         assert!(shown(Retry::Unknown).ends_with("check before you call it again."));
+        let closed = RpcError::from(&Failure::new(Reason::Unauthorized, "not known here", Retry::No));
+        assert!(failure(&closed).ends_with("with -H 'Authorization: Bearer ...' (or -H @FILE)."));
         assert_eq!(failure(&RpcError::new(-1, "no")), "no (-1)");
     }
 }

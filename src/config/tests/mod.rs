@@ -1,6 +1,7 @@
 //! Whole texts in, configurations or faults out.
 
 mod faults;
+mod notes;
 
 use std::time::Duration;
 
@@ -212,7 +213,7 @@ fn a_command_line_makes_a_configuration_without_a_file() {
     let address = "127.0.0.1:8080".parse().unwrap();
     assert_eq!(config.endpoints(address), [("server", "http://127.0.0.1:8080/mcp".to_owned())]);
     let ConfigFaults(found) = Config::for_url("http://u:p@h/", &environment).unwrap_err();
-    assert_eq!(found[0].path, "server[0].url");
+    assert_eq!(found[0].path, "--url");
 }
 
 #[test]
@@ -314,8 +315,8 @@ fn the_example_shows_the_defaults() {
         }
     }
     assert!(text.contains("[defaults]") && text.contains("read_timeout"));
-    // Who chose the store's path is another matter than which it is.
-    let shown = Config { store_origin: StoreOrigin::Default, ..read(&text) };
+    // Who chose the store's path is another matter than which it is, and what means nothing there was not written.
+    let shown = Config { store_origin: StoreOrigin::Default, notes: Vec::new(), ..read(&text) };
     assert_eq!(format!("{shown:?}"), format!("{:?}", read(SERVER)));
 }
 
@@ -433,38 +434,6 @@ fn a_variable_that_is_nearly_a_setting_is_a_fault_and_any_other_is_noted() {
             "RAINCHECK_TOKEN_OF_MINE: no setting has this variable",
         ]
     );
-}
-
-#[test]
-fn what_means_nothing_is_noted_with_its_line() {
-    let notes = |text: &str| -> Vec<String> { read(text).notes.iter().map(ToString::to_string).collect() };
-    let tool = "[[tool]]\nmatch = \"x\"\n";
-    let token = "[[owner.token]]\nname = \"ann\"\ntoken = \"t\"\n[[owner.limit]]\nname = ";
-    for (text, says) in [
-        (
-            format!("{tool}mode = \"sync\"\nafter = \"1s\"\n"),
-            "tool[0].after (line 4): means nothing beside mode = \"sync\"",
-        ),
-        (format!("{tool}mode = \"task\"\nafter = \"1s\"\n"), "beside mode = \"task\""),
-        (
-            format!("{tool}timeout = \"1m\"\nidle_timeout = \"1m\"\n"),
-            "tool[0].idle_timeout (line 4): idle_timeout is not shorter",
-        ),
-        (
-            format!("[defaults]\nidle_timeout = \"20m\"\n{tool}timeout = \"11m\"\n"),
-            "tool[0].timeout (line 5): idle_timeout",
-        ),
-    ] {
-        let found = notes(&format!("{text}{SERVER}"));
-        assert!(found.len() == 1 && found[0].contains(says), "{says} in {found:?}");
-    }
-    for fine in [
-        format!("{tool}mode = \"sync\"\n"),
-        format!("[defaults]\nafter = \"1s\"\n{tool}mode = \"task\"\n"),
-        format!("{token}\"ann\"\n"),
-    ] {
-        assert_eq!(notes(&format!("{fine}{SERVER}")), [""; 0], "{fine}");
-    }
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! Lists of tasks: all of them, and what each owner has.
 
-use sled::IVec;
-
-use super::{Engine, EngineError, Writes, caught, id_of};
+use super::{Engine, EngineError, Entry, Writes, caught, id_of};
 use crate::store::codec;
 use crate::task::{Owner, Task, TaskId};
 
@@ -18,7 +16,7 @@ impl Engine {
                 Some(id) => self.tasks.range(..id.as_bytes()),
                 None => self.tasks.iter(),
             };
-            let read = |entry: sled::Result<(IVec, IVec)>| {
+            let read = |entry: Entry| {
                 let (key, record) = entry?;
                 Ok(codec::decode(id_of(&key)?, &record)?)
             };
@@ -38,6 +36,15 @@ impl Engine {
         let end = [first.as_slice(), before.map_or(&[0xff][..], TaskId::as_bytes)].concat();
         caught(|| {
             let keys = self.by_owner.range(first.clone()..end).keys().rev().take(limit);
+            keys.map(|key| id_of(key?.get(first.len()..).ok_or(EngineError::Key)?)).collect()
+        })
+    }
+
+    /// Up to `limit` ids of an owner's tasks, the oldest first, durable or not.
+    pub(in crate::store) fn first_owned(&self, owner: &Owner, limit: usize) -> Result<Vec<TaskId>, EngineError> {
+        let first = owner_bytes(owner);
+        caught(|| {
+            let keys = self.by_owner.scan_prefix(&first).keys().take(limit);
             keys.map(|key| id_of(key?.get(first.len()..).ok_or(EngineError::Key)?)).collect()
         })
     }

@@ -8,6 +8,7 @@ use super::Companion;
 use super::job::{self, Arguments};
 use super::questions;
 use super::words::Said;
+use crate::policy::Policies;
 use crate::protocol::{Call, Failure, Outcome, Retry, RpcError};
 use crate::runner::{Runner, view};
 use crate::store::Committed;
@@ -23,13 +24,22 @@ const LONGEST: Duration = Duration::from_secs(25);
 pub(super) async fn check(tool: &Companion, runner: &Runner, call: &Call) -> Result<Outcome, Outcome> {
     let arguments = Arguments::of(call)?;
     let task = arguments.job(runner, call).await?;
-    // A host that waits as long for the tool waits as long for this.
-    let longest = Some(tool.policies.of(&task.tool).hold).filter(|hold| !hold.is_zero()).unwrap_or(LONGEST);
+    let longest = longest_wait(&tool.policies, &task.tool);
     let wanted = arguments.wait_seconds().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let deadline = Instant::now() + wanted.unwrap_or(USUAL).min(longest);
     let is_enough = |task: &Task| task.state.is_terminal() || !task.state.questions().is_empty();
     let task = job::wait_for(runner, task, deadline, is_enough).await?;
     Ok(shown(tool, runner, &task).await)
+}
+
+/// How long a check of a call of `tool` waits if it does not say.
+pub(super) fn usual_wait(policies: &Policies, tool: &str) -> Duration {
+    USUAL.min(longest_wait(policies, tool))
+}
+
+/// A host that waits as long for the tool waits as long for a check.
+fn longest_wait(policies: &Policies, tool: &str) -> Duration {
+    Some(policies.of(tool).hold).filter(|hold| !hold.is_zero()).unwrap_or(LONGEST)
 }
 
 /// What is to be said of the job.

@@ -63,8 +63,8 @@ impl Companions {
     pub(super) fn new(wanted: CompanionNames, policies: Policies) -> Self {
         let names = Arc::new(Names::new(wanted));
         let offered = policies.all().any(fallback::speaks);
-        let [legacy, modern] =
-            [words::Era::Legacy, words::Era::Modern].map(|era| Arc::new(Words::new(era, Arc::clone(&names))));
+        let words = |era| Arc::new(Words::new(era, Arc::clone(&names), policies.clone()));
+        let [legacy, modern] = [words::Era::Legacy, words::Era::Modern].map(words);
         Self(Arc::new(Shared { policies, names, offered, legacy, modern }))
     }
 

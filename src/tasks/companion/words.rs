@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::check::usual_wait;
 use super::names::Names;
 use super::questions;
+use crate::policy::Policies;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Json, Outcome, Rope};
 use crate::runner::{Handed, Occasion, WriteHandle, view};
@@ -18,6 +21,7 @@ use crate::task::Task;
 pub(super) struct Words {
     era: Era,
     names: Arc<Names>,
+    policies: Policies,
 }
 
 /// The shape of results.
@@ -40,8 +44,8 @@ pub(super) struct Said {
 }
 
 impl Words {
-    pub(super) fn new(era: Era, names: Arc<Names>) -> Self {
-        Self { era, names }
+    pub(super) fn new(era: Era, names: Arc<Names>, policies: Policies) -> Self {
+        Self { era, names, policies }
     }
 }
 
@@ -67,9 +71,9 @@ impl WriteHandle for Words {
         let _ = write!(
             text,
             " Do not call `{tool}` again for it: that would do the work a second time. To get the result, call \
-             `{check}` with {{\"job\":\"{id}\"}}. It waits a while, 20 seconds at most, and returns as soon as the job has \
-             ended; \
+             `{check}` with {{\"job\":\"{id}\"}}. It waits a while, {} at most, and returns as soon as the job has ended; \
              while it says that the job has not ended, call it again. To stop the job, call `{}`.",
+            seconds(usual_wait(&self.policies, tool)),
             names.cancel
         );
         questions::add(&mut text, &names, task);
@@ -118,6 +122,12 @@ impl Said {
         }
         result.finish()
     }
+}
+
+/// `1 second`, `2.5 seconds`.
+fn seconds(wait: Duration) -> String {
+    let seconds = (wait.as_secs_f64() * 10.0).ceil() / 10.0;
+    if wait.as_millis() == 1000 { "1 second".to_owned() } else { format!("{seconds} seconds") }
 }
 
 /// The result of a call that came to nothing before it was about any job.

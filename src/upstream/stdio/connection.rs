@@ -247,7 +247,6 @@ impl Connection {
     }
 
     /// How many lines were no messages.
-    #[cfg(test)]
     pub(super) fn noise(&self) -> u64 {
         self.0.noise.load(Ordering::Relaxed)
     }

@@ -167,11 +167,25 @@ impl Connect for Launcher {
             }
             Ok(Err(error)) => Err(self.failed(&self.why(&process, &error), Some(&process), principal).await),
             Err(_) => {
-                let why = format!("it was not ready within {} ms (connect_timeout)", within.as_millis());
+                let why = not_ready(within, process.connection().noise());
                 Err(self.failed(&why, Some(&process), principal).await)
             }
         }
     }
+}
+
+/// What is said of a server that has not shaken hands in time and has written so many lines that are no messages.
+fn not_ready(within: Duration, noise: u64) -> String {
+    let within = humantime::format_duration(within);
+    let said = match noise {
+        0 => "it has not answered the handshake".to_owned(),
+        1 => "it has written a line to its stdout that is no MCP".to_owned(),
+        lines => format!("it has written {lines} lines to its stdout that are no MCP"),
+    };
+    format!(
+        "it was not ready within {within} (connect_timeout): {said}; does it speak MCP over stdio? Some programs want an \
+         argument for that, or serve HTTP (then name their url)"
+    )
 }
 
 /// Forgets crashes whose wait is over; all of them if it is none of those that make them many.
@@ -224,4 +238,22 @@ pub(in crate::upstream) async fn initialize(
 
 async fn discover(connection: &Connection) -> Result<ServerInfo, HandshakeError> {
     ServerInfo::of_discover(connection.ask(handshake::discover).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_ready_in_time_is_described_by_what_it_wrote() {
+        let table = [
+            (0, "within 3s (connect_timeout): it has not answered the handshake; does it speak MCP over stdio?"),
+            (1, "it has written a line to its stdout that is no MCP;"),
+            (7, "it has written 7 lines to its stdout that are no MCP;"),
+        ];
+        for (noise, says) in table {
+            let found = not_ready(Duration::from_secs(3), noise);
+            assert!(found.contains(says), "{found}");
+        }
+    }
 }

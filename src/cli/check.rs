@@ -1,0 +1,155 @@
+//! `raincheck check`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{exit, look, serve, terminal};
+use crate::config::{self, Config, Door, Environment, Fallback, Mode, OwnerSource, StoreOrigin, ToolPolicy, Transport};
+
+/// Which configuration to check.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+impl Check {
+    pub(super) async fn run(self) -> u8 {
+        let config = match config::load(&self.config, &Environment::of_process()) {
+            Ok(config) => config,
+            Err(faults) => return serve::report(&faults),
+        };
+        let mut text = summary(&config);
+        for note in look::notes(&config).await {
+            // Writing into a string cannot fail.
+            let _ = writeln!(text, "note      {note}");
+        }
+        match terminal::print(&text) {
+            Ok(()) => exit::OK,
+            Err(_) => exit::FAILURE,
+        }
+    }
+}
+
+/// A few lines that say what a configuration does. No secrets.
+fn summary(config: &Config) -> String {
+    let mut text = String::from("The configuration is fine.\n");
+    let _ = writeln!(text, "callers   {}", callers(config));
+    let path = config.store.path.display();
+    let _ = match (config.door, config.store_origin) {
+        (Door::Stdio, StoreOrigin::Default) => {
+            writeln!(text, "store     in the user's data directory, one for each server")
+        }
+        (Door::Stdio, StoreOrigin::Chosen) | (Door::Http, _) => writeln!(text, "store     {path}"),
+    };
+    for (name, url) in config.endpoints(config.listen.http) {
+        let server = config.servers.iter().find(|server| server.name == name);
+        let behind = match server.map(|server| &server.transport) {
+            Some(Transport::Stdio { command, .. }) => command.first().cloned().unwrap_or_default(),
+            Some(Transport::Http { url, .. } | Transport::Sse { url, .. }) => url.origin().ascii_serialization(),
+            None => String::new(),
+        };
+        let front = if config.door == Door::Stdio { "stdin and stdout" } else { &url };
+        let _ = writeln!(text, "server    {name}: {front} -> {behind}");
+    }
+    if let (Door::Http, Some(admin)) = (config.door, &config.admin) {
+        let _ = writeln!(text, "operators http://{}/", admin.http);
+    }
+    let _ = writeln!(text, "defaults  {}", shown(&config.defaults));
+    for rule in &config.tools {
+        let of = rule.server.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+        let _ = writeln!(text, "rule      {}{of}: {}", rule.pattern, shown(&rule.policy));
+    }
+    text
+}
+
+fn callers(config: &Config) -> String {
+    if config.door == Door::Stdio {
+        return "the one host on stdin and stdout".to_owned();
+    }
+    let owner = &config.owner;
+    let tokens = match owner.tokens.len() {
+        0 => None,
+        1 => Some("1 bearer token".to_owned()),
+        many => Some(format!("{many} bearer tokens")),
+    };
+    let signed = owner.jwt.as_ref().map(|jwt| format!("tokens signed by {}", jwt.issuer));
+    let proofs: Vec<String> = tokens.into_iter().chain(signed).collect();
+    let known = match &owner.from {
+        OwnerSource::Header { name, .. } => format!("the header {name}, from trusted addresses"),
+        OwnerSource::Authorization if !proofs.is_empty() => proofs.join(", "),
+        OwnerSource::Authorization if config.listen.http.ip().is_loopback() => {
+            return "Authorization, not required".to_owned();
+        }
+        OwnerSource::Authorization => "Authorization, checked by the servers behind".to_owned(),
+    };
+    if owner.allow_anonymous { format!("{known}; or nothing at all") } else { known }
+}
+
+/// What becomes of a call.
+fn shown(policy: &ToolPolicy) -> String {
+    let time = |duration: Duration| humantime::format_duration(duration).to_string();
+    let mut text = match policy.mode {
+        Mode::Sync => "mode sync".to_owned(),
+        Mode::Auto => format!("mode auto, after {}", time(policy.after)),
+        Mode::Task => "mode task".to_owned(),
+    };
+    let keep = policy.keep.map_or_else(|| "forever".to_owned(), time);
+    let _ = write!(text, ", timeout {}, keep {keep}", time(policy.timeout));
+    match policy.fallback {
+        Fallback::Wait => {}
+        Fallback::Handle if policy.mode == Mode::Auto => {
+            let _ = write!(text, ", fallback handle after {}", time(policy.hold));
+        }
+        Fallback::Handle => text.push_str(", fallback handle"),
+        Fallback::LegacyTasks => text.push_str(", fallback legacy_tasks"),
+        Fallback::Refuse => text.push_str(", fallback refuse"),
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary_of(text: &str) -> String {
+        summary(&config::parse(text, &Environment::of([])).unwrap())
+    }
+
+    #[test]
+    fn a_summary_says_who_comes_in_where_and_what_becomes_of_calls() {
+        let server = "[[server]]\nname = \"a\"\ncommand = [\"sh\"]\n";
+        let jwt =
+            "[owner.jwt]\nissuer = \"https://id.example/\"\naudience = [\"a\"]\njwks = \"https://id.example/k\"\n";
+        let token = "[[owner.token]]\nname = \"ann\"\ntoken = \"s3cret\"\n";
+        let table = [
+            (server.to_owned(), "callers   Authorization, not required\n"),
+            (format!("{jwt}{server}"), "callers   tokens signed by https://id.example/\n"),
+            (format!("{token}{jwt}{server}"), "callers   1 bearer token, tokens signed by https://id.example/\n"),
+            (
+                format!("[owner]\nallow_anonymous = true\n{token}{server}"),
+                "callers   1 bearer token; or nothing at all\n",
+            ),
+            (format!("[listen]\nstdio = true\n{server}"), "callers   the one host on stdin and stdout\n"),
+            (format!("[listen]\nstdio = true\n{server}"), "server    a: stdin and stdout -> sh\n"),
+            (format!("[listen]\nstdio = true\n{server}"), "store     in the user's data directory"),
+            (format!("[admin]\nhttp = \"127.0.0.1:9\"\n{server}"), "operators http://127.0.0.1:9/\n"),
+            (
+                format!("{server}[[tool]]\nmatch = \"x_*\"\nserver = \"a\"\nmode = \"task\"\nfallback = \"handle\"\n"),
+                "rule      x_* of a: mode task, timeout 30m, keep 1day, fallback handle\n",
+            ),
+            (
+                format!("[defaults]\nfallback = \"handle\"\nhold = \"5s\"\n{server}"),
+                "defaults  mode auto, after 10s, timeout 30m, keep 1day, fallback handle after 5s\n",
+            ),
+        ];
+        for (text, says) in table {
+            let found = summary_of(&text);
+            assert!(found.contains(says) && !found.contains("s3cret"), "{says} in {found}");
+        }
+    }
+}
