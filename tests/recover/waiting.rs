@@ -105,7 +105,10 @@ async fn the_time_that_a_task_has_waited_before_a_restart_counts() {
         let waiting = &ids[usize::from(call.params.raw().as_str().contains(r#""n":1"#))];
         if is_over {
             let task = proxy.ended(waiting).await;
-            assert_eq!(task["error"]["data"], json!({ "reason": "queue_timeout", "retryable": true }));
+            assert_eq!(
+                task["error"]["data"],
+                json!({ "reason": "queue_timeout", "retryable": true, "retryAfterMs": 5000 })
+            );
         } else {
             let message = proxy.get(waiting).await["statusMessage"].clone();
             assert!(message.as_str().unwrap().starts_with("queued"), "{message}");

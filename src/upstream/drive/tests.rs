@@ -466,3 +466,15 @@ async fn a_cancel_while_the_result_of_an_old_task_is_waited_for_reaches_the_serv
     assert!(matches!(reply.outcome().await, Outcome::Error(_)));
     job.await.unwrap();
 }
+
+#[tokio::test]
+async fn what_is_left_running_is_left_so_although_nobody_gets_to_pass_that_on() {
+    let (inner, reply) = Reply::channel();
+    let (mut sender, outer) = Reply::channel();
+    {
+        let mut relaying = std::pin::pin!(relay(reply, &mut sender));
+        assert!(futures_util::poll!(relaying.as_mut()).is_pending());
+        outer.leave_running();
+    }
+    assert!(inner.is_abandoned() && inner.is_left_running(), "the server would be told to stop");
+}
