@@ -394,7 +394,7 @@ fn a_wrong_url_or_duration_is_told_with_a_right_one() {
         (&["admin", "list", "--url", "localhost:9"], "http:// or https:// is missing in front"),
         (&["call", "http://127.0.0.1:9/mcp", "quick", "--timeout", "soon"], "such as \"10s\""),
         (&["call", "http://127.0.0.1:9/mcp", "quick", "--timeout", "5"], "write \"5s\" for seconds"),
-        (&["serve", "--url", "localhost:9"], "server[0].url: expected a URL"),
+        (&["serve", "--url", "localhost:9"], "--url: expected a URL"),
     ] {
         let output = Command::new(BINARY).args(arguments).stdin(Stdio::null()).output().unwrap();
         assert!(!output.status.success() && stderr(&output).contains(says), "{says} in {}", stderr(&output));

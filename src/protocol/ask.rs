@@ -99,6 +99,12 @@ impl Question {
         let mode = self.params.member("mode").and_then(|mode| mode.read::<String>().ok());
         mode.as_deref() == Some("url")
     }
+
+    /// Whether it is a request for a completion with tools (2025-11-25, sampling, tools in sampling).
+    pub fn has_tools(&self) -> bool {
+        self.kind == QuestionKind::Sampling
+            && (self.params.member("tools").is_some() || self.params.member("toolChoice").is_some())
+    }
 }
 
 impl Ask {
@@ -189,14 +195,20 @@ impl Abilities {
     }
 
     /// Whether this very question may be put to the client: an elicitation by URL needs `elicitation.url`, one by
-    /// form `elicitation.form` or an empty `elicitation` (2025-11-25 and 2026-07-28, elicitation, capabilities).
+    /// form `elicitation.form` or an empty `elicitation` (2025-11-25 and 2026-07-28, elicitation, capabilities), and a
+    /// completion with tools `sampling.tools` (sampling, capabilities).
     pub fn covers(&self, question: &Question) -> bool {
         let Some(settings) = self.raw.member(question.kind.capability()).filter(Json::is_object) else { return false };
+        let has = |name: &str| settings.member(name).is_some_and(|it| it.is_object());
         match question.kind {
-            QuestionKind::Sampling | QuestionKind::Roots => true,
+            QuestionKind::Roots => true,
+            QuestionKind::Sampling => !question.has_tools() || has("tools"),
             QuestionKind::Elicitation => {
-                let has = |name: &str| settings.member(name).is_some_and(|it| it.is_object());
-                if question.is_by_url() { has("url") } else { has("form") || !has("url") }
+                if question.is_by_url() {
+                    has("url")
+                } else {
+                    has("form") || !has("url")
+                }
             }
         }
     }
@@ -232,6 +244,9 @@ mod tests {
             (r#"{"elicitation":{"url":{}}}"#, Elicitation, "{}", false),
             (r#"{"elicitation":{"form":{},"url":{}}}"#, Elicitation, r#"{"mode":"form"}"#, true),
             (r#"{"sampling":{}}"#, Sampling, "{}", true),
+            (r#"{"sampling":{}}"#, Sampling, r#"{"tools":[]}"#, false),
+            (r#"{"sampling":{}}"#, Sampling, r#"{"toolChoice":{}}"#, false),
+            (r#"{"sampling":{"tools":{}}}"#, Sampling, r#"{"tools":[]}"#, true),
             (r#"{"sampling":null}"#, Sampling, "{}", false),
             (r#"{"roots":{"listChanged":true}}"#, Roots, "{}", true),
             ("[]", Roots, "{}", false),

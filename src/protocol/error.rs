@@ -87,6 +87,9 @@ impl RpcError {
         if question.kind == QuestionKind::Elicitation && question.is_by_url() {
             settings = serde_json::json!({ "url": {} });
         }
+        if question.has_tools() {
+            settings = serde_json::json!({ "tools": {} });
+        }
         let capability = question.kind.capability();
         let data = serde_json::json!({ "requiredCapabilities": { capability: settings } });
         let text =

@@ -120,7 +120,8 @@ impl Message {
         }
         if let Some(method) = part("method") {
             let method: String = method.read().map_err(|_| wrong("the member \"method\" must be a string"))?;
-            let params = part("params");
+            // As some write where they have none.
+            let params = part("params").filter(|params| !params.is_null());
             if params.as_ref().is_some_and(|params| !params.is_object()) {
                 return Err(wrong("the member \"params\" must be an object"));
             }
@@ -267,6 +268,15 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(parse(text).unwrap_err().to_rpc().code(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn parameters_that_are_null_are_none() {
+        let Ok(Message::Request { params: None, .. }) =
+            parse(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list","params":null}"#)
+        else {
+            panic!()
+        };
     }
 
     #[test]

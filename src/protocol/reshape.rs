@@ -4,6 +4,7 @@
 //! Only what an era rule names is added or taken away; every other value keeps its bytes and is not copied.
 
 mod legacy;
+mod question;
 
 use super::error::{RpcError, code};
 use super::json::{Json, JsonError, Members, Part};
@@ -13,6 +14,7 @@ use super::param_headers::HeaderRules;
 use super::rope::{ObjectWriter, Rope};
 
 pub use legacy::{OFFERED_TASKS, legacy_initialize, legacy_result, legacy_server_result};
+pub use question::{legacy_question, question};
 
 /// -32002 of 2025-11-25 and older: there is no such resource. 2026-07-28 uses -32602 for it.
 const RESOURCE_NOT_FOUND: i64 = -32002;

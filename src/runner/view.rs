@@ -9,7 +9,7 @@ use super::live::{Live, Phase};
 use super::timing::Timing;
 use crate::clock::{Timestamp, millis};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Failure, Json, Progress, Retry, Rope};
+use crate::protocol::{Failure, Json, Progress, Retry, Rope, reshape};
 use crate::store::Committed;
 use crate::task::{Canceller, Cause, OpenQuestion, State, Task};
 
@@ -92,7 +92,8 @@ pub(super) fn input_requests<'a>(questions: impl IntoIterator<Item = &'a OpenQue
     let mut requests = ObjectWriter::new();
     for question in questions {
         let mut request = ObjectWriter::new();
-        request.string("method", question.kind.method()).raw("params", &question.params);
+        let params = reshape::question(question.kind, &question.params);
+        request.string("method", question.kind.method()).raw("params", &params);
         requests.rope(&question.key, request.finish());
     }
     requests.finish()

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::client::{
-    accepted, answer, ask, ask_as, asks, call, done, export, id_of, keys, policy, question, until, update,
+    accepted, answer, ask, ask_as, asks, call, call_with, done, export, id_of, keys, policy, question, until, update,
 };
 use crate::support::calls::text;
 use crate::support::layer::{PATIENCE, Proxy};
@@ -257,6 +257,51 @@ async fn only_what_the_client_declared_is_asked() {
     let roots = Question { kind: QuestionKind::Roots, params: text("{}"), key: None };
     assert_eq!(answer(&mut ask_as(&server, roots)).await, Err(-32601));
     assert_eq!(proxy.get(&id).await["status"], "working");
+}
+
+#[tokio::test]
+async fn a_completion_with_tools_is_asked_of_those_who_declared_that() {
+    let with_tools = |params: &str| Question { kind: QuestionKind::Sampling, params: text(params), key: None };
+    for (declared, is_asked) in [(json!({ "sampling": {} }), false), (json!({ "sampling": { "tools": {} } }), true)] {
+        for params in [r#"{"messages":[],"tools":[]}"#, r#"{"messages":[],"toolChoice":{"mode":"none"}}"#] {
+            let mut proxy = Proxy::new(policy(Mode::Task));
+            let id = id_of(&proxy.value(call_with(&declared, "tools/call", export())).await);
+            let (_, server) = proxy.next_sent().await;
+            let mut asking = ask_as(&server, with_tools(params));
+            if is_asked {
+                asks(&proxy, &id, 1).await;
+            } else {
+                assert_eq!(answer(&mut asking).await, Err(-32601), "{params}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_question_has_nothing_that_its_readers_revision_does_not_have() {
+    let url = r#"{"mode":"url","elicitationId":"e","message":"m", "url":"https://e.example","n":1E2}"#;
+    let form = r#"{"message":"m","elicitationId":"e","requestedSchema":{}}"#;
+    let question = |params: &str| Question { kind: QuestionKind::Elicitation, params: text(params), key: None };
+    let declared = json!({ "elicitation": { "form": {}, "url": {} } });
+    for (asked, expected) in [(url, r#"{"mode":"url","message":"m","url":"https://e.example","n":1E2}"#), (form, form)]
+    {
+        let expected =
+            format!(r#""inputRequests":{{"input-1":{{"method":"elicitation/create","params":{expected}}}}}"#);
+        let mut proxy = Proxy::new(policy(Mode::Task));
+        let id = id_of(&proxy.value(call_with(&declared, "tools/call", export())).await);
+        let (_, server) = proxy.next_sent().await;
+        let _asking = ask_as(&server, question(asked));
+        asks(&proxy, &id, 1).await;
+        let Outcome::Shaped(task) = proxy.ask(call("tasks/get", json!({ "taskId": id }))).await else { panic!() };
+        assert!(task.clone().into_json().as_str().contains(&expected), "{task:?}");
+
+        let mut proxy = Proxy::new(policy(Mode::Sync));
+        let reply = proxy.send(call_with(&declared, "tools/call", export())).await;
+        let (_, server) = proxy.next_sent().await;
+        let _asking = ask_as(&server, question(asked));
+        let Outcome::Shaped(round) = timeout(PATIENCE, reply.outcome()).await.unwrap() else { panic!() };
+        assert!(round.clone().into_json().as_str().contains(&expected), "{round:?}");
+    }
 }
 
 #[tokio::test]

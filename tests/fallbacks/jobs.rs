@@ -90,6 +90,23 @@ async fn a_job_that_never_began_says_when_to_call_the_tool_again() {
 }
 
 #[tokio::test]
+async fn a_check_says_all_of_the_servers_error() {
+    let spelled = r#"{"code":-32042,"message":"Log in first","data":{"elicitations":[{"mode":"url","url":"https://e.example/x"}],"n":1.0}}"#;
+    for kind in BOTH {
+        let mut proxy = Proxy::new(at_once());
+        let (handle, sender) = started(&mut proxy, kind).await;
+        sender.done(Outcome::Error(RpcError::from_server(text(spelled)).unwrap()));
+        let Outcome::Result(failed) = proxy.ask(tool(kind, "check_job", &json!({ "job": job(&handle) }))).await else {
+            panic!()
+        };
+        assert!(failed.as_str().contains(&format!(r#""error":{spelled}"#)), "{failed:?}");
+        let failed = failed.read().unwrap();
+        assert!(words(&failed).contains("Log in first") && words(&failed).contains("https://e.example/x"), "{failed}");
+        assert_eq!((&failed["isError"], &failed["structuredContent"]["status"]), (&json!(true), &json!("failed")));
+    }
+}
+
+#[tokio::test]
 async fn a_check_returns_as_soon_as_the_job_has_ended() {
     // The job may take an hour, and so may the check.
     let mut proxy = Proxy::new(at_once());
@@ -167,10 +184,29 @@ async fn a_handle_of_somebody_else_is_as_unknown_as_none() {
         assert!(missing["isError"] == true && words(&missing).contains("\"job\""), "{missing}");
     }
     assert!(!sender.is_cancelled(), "a foreign cancel stopped the job");
-    // As a model may copy it.
-    let quoted =
-        proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": format!(" `{id}`"), "wait_seconds": 0 }))).await;
-    assert_eq!(job(&quoted), id);
+}
+
+#[tokio::test]
+async fn a_handle_is_understood_as_a_model_may_copy_it() {
+    let mut proxy = Proxy::new(in_words());
+    let (handle, _sender) = started(&mut proxy, Kind::Legacy).await;
+    let id = job(&handle);
+    let capitals = id.to_ascii_uppercase();
+    let copies =
+        [format!(" `{id}`\n"), capitals, format!("Job \"{id}\"."), format!("**{id}**"), format!("{id}, I mean {id}")];
+    for copy in copies {
+        let arguments = json!({ "job": copy, "wait_seconds": 0 });
+        for arguments in [arguments.clone(), json!(arguments.to_string())] {
+            let checked = proxy.value(tool(Kind::Legacy, "check_job", &arguments)).await;
+            assert!(words(&checked).contains("has not ended"), "{arguments}: {checked}");
+            assert_eq!(job(&checked), id);
+        }
+    }
+    let other = raincheck::task::TaskId::generate(proxy.store.clock().now());
+    for wrong in [format!("{id}{id}"), format!("{id} or {other}"), id[1..].to_owned()] {
+        let unknown = proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": wrong }))).await;
+        assert!(words(&unknown).contains("no such job"), "{unknown}");
+    }
 }
 
 #[tokio::test]

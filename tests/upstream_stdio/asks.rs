@@ -34,6 +34,18 @@ async fn a_question_comes_out_of_its_call_and_the_answer_goes_back_as_it_was_spe
 }
 
 #[tokio::test]
+async fn a_question_whose_parameters_are_null_is_asked_without() {
+    let bench = Bench::new("plain");
+    let question = json!({ "jsonrpc": "2.0", "id": 1, "method": "roots/list", "params": null });
+    let mut reply = bench.asking(&modern(&json!({ "roots": {} })), &question);
+    let ask = asked(&mut reply).await;
+    assert_eq!((ask.question().kind, ask.question().params.as_str()), (QuestionKind::Roots, "{}"));
+    ask.answer(Answer::Result(raw(r#"{"roots":[]}"#)));
+    assert_eq!(result(reply).await["answer"]["result"], json!({ "roots": [] }));
+    bench.upstream.close().await;
+}
+
+#[tokio::test]
 async fn what_was_not_declared_is_refused_at_once_and_the_call_goes_on() {
     let bench = Bench::new("plain");
     let told = result(bench.asking(&modern(&json!({ "roots": {} })), &elicitation(&json!(1)))).await;

@@ -194,6 +194,7 @@ impl Outflow {
         };
         self.asked.push(id);
         self.withdrawals.push(async move { withdrawal.cancelled().await }.map(move |()| id).boxed());
+        let params = reshape::legacy_question(kind, &params, &self.core.elicitation_id(id));
         let text = message::request(&RequestId::from_number(id), kind.method(), Some(params.into()));
         self.ready.push_back(Outgoing::Message(text));
     }

@@ -209,6 +209,13 @@ impl Seed {
     }
 }
 
+impl Core {
+    /// An id for the elicitation that this question is: no other of this process has it.
+    pub(super) fn elicitation_id(&self, question: u64) -> String {
+        format!("raincheck-{}-{question}", self.seed.number)
+    }
+}
+
 impl Session {
     /// What is spoken in it.
     pub(in crate::front) fn revision(&self) -> Revision {

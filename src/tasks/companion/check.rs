@@ -1,5 +1,6 @@
 //! Says how far a job is. Once it has ended this is its result, as the server spelled it.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,7 +10,8 @@ use super::job::{self, Arguments};
 use super::questions;
 use super::words::Said;
 use crate::policy::Policies;
-use crate::protocol::{Call, Failure, Outcome, Retry, RpcError};
+use crate::protocol::rope::ObjectWriter;
+use crate::protocol::{Call, Failure, Json, Outcome, Retry, RpcError};
 use crate::runner::{Runner, view};
 use crate::store::Committed;
 use crate::task::{Cause, State, Task};
@@ -19,6 +21,9 @@ use crate::tasks::handle;
 const USUAL: Duration = Duration::from_secs(20);
 /// The longest wait where `hold` does not say how long a host waits.
 const LONGEST: Duration = Duration::from_secs(25);
+
+/// Bytes of the data of an error that a model is shown.
+const MOST_DATA: usize = 4 << 10;
 
 /// Waits for the job a while, and says what there is.
 pub(super) async fn check(tool: &Companion, runner: &Runner, call: &Call) -> Result<Outcome, Outcome> {
@@ -53,10 +58,7 @@ pub(super) async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Ta
         State::InputRequired { questions, .. } => questions::asked(&tool.names, task, questions),
         State::Failed { cause: Cause::Ours(failure) } => failed(task, &failure.message, again(failure)),
         State::Failed { cause: Cause::Server { message, .. } } => match runner.store().outcome(task).await {
-            Ok(error) => {
-                let text = RpcError::from_server(error).map_or_else(|_| message.clone(), |error| error.to_string());
-                failed(task, &format!("the server answered with an error: {text}"), None)
-            }
+            Ok(error) => refused(task, error, message),
             Err(error) => handle::unreadable(&error),
         },
         State::Cancelled { .. } => {
@@ -81,6 +83,24 @@ fn failed(task: &Committed<Task>, why: &str, again: Option<String>) -> Outcome {
     let again = again.unwrap_or_default();
     let text = format!("Job {} of the tool `{}` failed: {why}.{again}", task.id, task.tool);
     Said::of(task, text).failed().outcome()
+}
+
+/// The server's own error: all of it for programs, and for a model what it can use. That may be what the data says, such as
+/// a URL that is to be opened first.
+fn refused(task: &Committed<Task>, spelled: Json, message: &str) -> Outcome {
+    let mut text =
+        RpcError::from_server(spelled.clone()).map_or_else(|_| message.to_owned(), |error| error.to_string());
+    if let Some(data) = spelled.member("data").filter(|data| !data.is_null() && data.len() <= MOST_DATA) {
+        // Writing into a string cannot fail.
+        let _ = write!(text, ", with this data: {}", data.as_str());
+    }
+    let text =
+        format!("Job {} of the tool `{}` failed: the server answered with an error: {text}.", task.id, task.tool);
+    let mut structured = ObjectWriter::new();
+    structured.string("job", task.id.as_str()).string("status", task.state.status());
+    // Some hosts show a model nothing else of a result.
+    structured.string("message", &text).raw("error", &spelled);
+    Said::of(task, text).failed().with(structured.finish_json()).outcome()
 }
 
 /// Whether the tool may be called again.

@@ -34,7 +34,7 @@ enum Woken {
 impl Arguments {
     /// Those of a call.
     pub(super) fn of(call: &Call) -> Result<Self, Outcome> {
-        let Some(raw) = call.params.raw().member("arguments").filter(|raw| !raw.is_null()) else {
+        let Some(raw) = call.params.raw().member("arguments").filter(|raw| !raw.is_null()).map(unquoted) else {
             return Ok(Self::default());
         };
         if !raw.is_object() {
@@ -58,10 +58,18 @@ impl Arguments {
                 "The argument \"job\" is missing: the handle, a string, as the tool that was called before gave it.",
             ));
         };
-        let Ok(id) = written.trim().trim_matches(['`', '"', '\'']).parse::<TaskId>() else { return Err(unknown()) };
+        let Some(id) = handle_in(written) else { return Err(unknown()) };
         let owner = runner.store().owner(&call.caller.principal);
         find(runner, &owner, &id).await
     }
+}
+
+/// The one handle in a text: models copy words and marks around it too, and may spell it in capitals.
+fn handle_in(text: &str) -> Option<TaskId> {
+    let words = text.split(|it: char| !it.is_ascii_alphanumeric());
+    let mut handles = words.filter_map(|word| word.to_ascii_lowercase().parse::<TaskId>().ok());
+    let first = handles.next()?;
+    handles.all(|other| other == first).then_some(first)
 }
 
 /// Models also spell objects as strings.

@@ -11,6 +11,10 @@ pub(super) fn undeclared(question: &Question) -> RpcError {
         let text = "the client did not declare the capability elicitation.url, so the user cannot be sent to a URL";
         return RpcError::new(code::INVALID_PARAMS, text);
     }
+    if question.has_tools() {
+        let text = "the client did not declare the capability sampling.tools, so its model cannot be given tools";
+        return RpcError::new(code::INVALID_PARAMS, text);
+    }
     let text = format!("{kind} is refused: the client did not declare the capability {capability} on its request");
     RpcError::new(code::METHOD_NOT_FOUND, text)
 }

@@ -119,6 +119,37 @@ async fn what_belongs_to_no_call_comes_on_one_get_stream_and_waits_for_it() {
 }
 
 #[tokio::test]
+async fn an_elicitation_by_url_has_the_id_that_2025_11_25_wants() {
+    let mut server = Setup::new().start().await;
+    let mut client = server.connect().await;
+    let session = Session::open(&mut server, &mut client, "2025-11-25").await;
+    client.post(&tool("7"), &session.header()).await;
+    let asked = server.asked().await;
+    client.head().await;
+    let mut ask = async |params: &str| {
+        let question = Question { kind: QuestionKind::Elicitation, params: json(params), key: None };
+        let (ask, asking) = Ask::new(question);
+        asked.sender.event(Event::Ask(ask));
+        (message(&mut client).await["params"].clone(), asking)
+    };
+    // As a server of 2026-07-28 asks, which has no such ids.
+    let url = r#"{"mode":"url","message":"m","url":"https://e.example","n":1.0}"#;
+    let (first, _asking) = ask(url).await;
+    let (second, _asking) = ask(url).await;
+    let mut open = Vec::new();
+    assert!(first["elicitationId"].is_string() && first["elicitationId"] != second["elicitationId"], "{first}");
+    assert_eq!((&first["url"], &first["n"]), (&value!("https://e.example"), &value!(1.0)));
+    for whole in
+        [value!({"mode":"url","url":"u","elicitationId":"theirs"}), value!({"message":"m","requestedSchema":{}})]
+    {
+        let (shown, asking) = ask(&whole.to_string()).await;
+        assert_eq!(shown, whole);
+        // One that is withdrawn is told so.
+        open.push(asking);
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_takes_json_only_gets_the_answer_and_questions_on_its_get_stream() {
     let mut server = Setup::new().start().await;
     let (mut client, mut stream) = (server.connect().await, server.connect().await);
