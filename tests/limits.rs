@@ -77,6 +77,28 @@ async fn a_run_that_reports_progress_is_not_idle() {
 }
 
 #[tokio::test]
+async fn a_result_that_crosses_a_cancel_is_not_to_be_too_large_either() {
+    let mut proxy = Proxy::new(ToolPolicy { max_result: Some(10), ..policy(Mode::Task) });
+    let id = id_of(&proxy.value(of("ann")).await);
+    let (_, sender) = proxy.next_sent().await;
+    proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
+    timeout(PATIENCE, sender.cancelled()).await.unwrap();
+    sender.done(Outcome::Result(text(r#"{"content":[],"t":"larger than ten bytes"}"#)));
+    assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "too_large");
+}
+
+#[tokio::test]
+async fn what_is_no_call_of_a_tool_may_be_silent_and_its_result_large() {
+    let idle_timeout = Some(Duration::from_millis(30));
+    let mut proxy = Proxy::new(ToolPolicy { idle_timeout, max_result: Some(10), ..policy(Mode::Auto) });
+    let reply = proxy.send(call("prompts/get", json!({ "name": "p" }))).await.in_background();
+    let (_, sender) = proxy.next_sent().await;
+    assert!(timeout(Duration::from_millis(200), sender.cancelled()).await.is_err(), "it was stopped");
+    sender.done(Outcome::Result(text(r#"{"messages":[],"t":"larger than ten bytes"}"#)));
+    assert!(matches!(timeout(PATIENCE, reply.outcome()).await.unwrap(), Outcome::Result(_)));
+}
+
+#[tokio::test]
 async fn a_result_over_the_limit_fails_the_call_and_the_task_and_one_of_just_that_size_does_not() {
     let large = format!(r#"{{"content":[],"t":"{}"}}"#, "x".repeat(100));
     for (limit, fits) in [(large.len(), true), (large.len() - 1, false)] {

@@ -1,7 +1,9 @@
+use std::time::Duration;
+
 use futures_util::FutureExt as _;
 
 use super::*;
-use crate::config::NamedToken;
+use crate::config::{JwtConfig, KeySource, NamedToken};
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
 
@@ -131,13 +133,21 @@ fn what_is_passed_on_has_nothing_of_the_connection_or_of_mcp() {
         ("mcp-session-id", "1"),
         ("proxy-authorization", "Basic x"),
         ("accept", "*/*"),
+        ("keep-alive", "timeout=5"),
+        ("last-event-id", "7"),
     ]);
     let passed = identity(false, false, true).credentials(&sent);
     let mut names: Vec<_> = passed.headers().keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["authorization", "mcp-param-region", "x-tenant"]);
-    let passed = identity(true, false, true).credentials(&sent);
-    assert!(!passed.headers().contains_key(AUTHORIZATION));
+    let keys = KeySource::File("keys.json".into());
+    let jwt = JwtConfig { issuer: "i".to_owned(), audience: vec!["a".to_owned()], keys, skew: Duration::ZERO };
+    let from = OwnerSource::Authorization;
+    let of_issuer = OwnerConfig { from, tokens: Vec::new(), jwt: Some(jwt), allow_anonymous: false };
+    for ours in [identity(true, false, true), Identity::new(of_issuer, true, &Jobs::new())] {
+        let passed = ours.credentials(&sent);
+        assert!(!passed.headers().contains_key(AUTHORIZATION), "it is for Raincheck alone");
+    }
 }
 
 #[test]

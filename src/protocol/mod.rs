@@ -20,6 +20,7 @@ pub mod reply;
 pub mod reshape;
 pub mod rope;
 pub mod sse;
+mod subscription;
 
 pub use anchor::Anchor;
 pub use ask::{Abilities, Answer, Ask, Asking, Question, QuestionKind};
@@ -35,6 +36,7 @@ pub use param_headers::HeaderRules;
 pub use progress::Progress;
 pub use reply::{Event, EventSender, Handle, Notification, Outcome, Reply, ReplySender};
 pub use rope::Rope;
+pub use subscription::{ACKNOWLEDGED, Said};
 
 /// The revision of MCP that clients in front speak.
 pub const MODERN: &str = "2026-07-28";

@@ -161,6 +161,7 @@ mod tests {
         let key = OwnerKey::from_bytes([7; 32]);
         let ann = key.owner(&Principal::Named("ann".into()));
         assert_eq!(key.owner(&ann.principal()), ann);
+        assert_ne!(Owner::from_parts(ann.scheme() + 1, *ann.digest()), ann, "made by another rule");
         assert!(!format!("{:?}", ann.principal()).contains(&ann.digest()[0].to_string()));
     }
 

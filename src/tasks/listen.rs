@@ -18,7 +18,9 @@ use tower_service::Service;
 use super::handle;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Event, Json, JsonError, Notification, Outcome, Reply, ReplySender, RpcError, TaskSupport};
+use crate::protocol::{
+    ACKNOWLEDGED, Call, Event, Json, JsonError, Notification, Outcome, Reply, ReplySender, RpcError, Said, TaskSupport,
+};
 use crate::runner::Runner;
 use crate::store::Watch;
 use crate::task::{Owner, TaskId};
@@ -52,9 +54,6 @@ const MOST: usize = 256;
 
 /// How long a state that cannot be read now waits until it is read again.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// The notification that acknowledges a stream (2026-07-28, subscriptions).
-const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// The stream that `call` asks for.
 pub(super) fn listen<S>(runner: &Runner, inner: S, call: Call) -> BoxFuture<'static, Result<Reply, Infallible>>
@@ -121,16 +120,11 @@ impl Listening {
             match self.next(&sender).await {
                 Next::Left => return,
                 Next::Ending => return sender.done(ended()),
-                Next::Server(Some(Event::Done(outcome))) => return sender.done(outcome),
-                Next::Server(Some(event @ Event::Notification(_))) => sender.event(event),
-                Next::Server(Some(
-                    Event::Progress(_)
-                    | Event::Log(_)
-                    | Event::Ask(_)
-                    | Event::Attached(_)
-                    | Event::Paused
-                    | Event::Anchored(_),
-                )) => {}
+                Next::Server(Some(event)) => match Said::of(event) {
+                    Some(Said::Notification(said)) => sender.event(Event::Notification(said)),
+                    Some(Said::Done(outcome)) => return sender.done(outcome),
+                    None => {}
+                },
                 Next::Server(None) => self.server = None,
                 Next::Changed(watch) => self.due.push_back(watch),
                 Next::Room => self.send_one(&sender).await,
@@ -163,24 +157,16 @@ impl Listening {
         let Some(call) = call else { return Ok(None) };
         let Ok(mut reply) = inner.oneshot(call).await;
         loop {
-            match reply.next().await {
-                Some(Event::Notification(said)) if said.method == ACKNOWLEDGED => {
+            let Some(event) = reply.next().await else { return Ok(None) };
+            match Said::of(event) {
+                Some(Said::Notification(said)) if said.method == ACKNOWLEDGED => {
                     self.server = Some(reply);
                     return Ok(said.params);
                 }
-                Some(Event::Done(Outcome::Error(error))) if error.code() == code::METHOD_NOT_FOUND => return Ok(None),
-                Some(Event::Done(outcome)) => return Err(outcome),
-                None => return Ok(None),
+                Some(Said::Done(Outcome::Error(error))) if error.code() == code::METHOD_NOT_FOUND => return Ok(None),
+                Some(Said::Done(outcome)) => return Err(outcome),
                 // Nothing comes before the acknowledgement.
-                Some(
-                    Event::Notification(_)
-                    | Event::Progress(_)
-                    | Event::Log(_)
-                    | Event::Ask(_)
-                    | Event::Attached(_)
-                    | Event::Paused
-                    | Event::Anchored(_),
-                ) => {}
+                Some(Said::Notification(_)) | None => {}
             }
         }
     }

@@ -30,6 +30,23 @@ async fn the_questions_of_a_legacy_client_go_to_it_as_they_are_in_every_mode() {
 }
 
 #[tokio::test]
+async fn a_legacy_client_who_was_asked_can_answer_while_the_proxy_stops() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let mut reply = proxy.send(legacy(call("tools/call", export()))).await;
+    let (_, server) = proxy.next_sent().await;
+    let mut asking = ask(&server, "who?");
+    let Some(Event::Ask(question)) = timeout(PATIENCE, reply.next()).await.unwrap() else { panic!() };
+    proxy.runner.drain();
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    question.answer(Answer::Result(text(&accepted(&json!(1)).to_string())));
+    assert_eq!(answer(&mut asking).await, Ok(accepted(&json!(1))));
+    server.done(done());
+    assert!(matches!(timeout(PATIENCE, reply.outcome()).await.unwrap(), Outcome::Result(_)));
+}
+
+#[tokio::test]
 async fn no_time_runs_while_a_legacy_client_is_asked_but_that_of_the_question() {
     let limit = Duration::from_secs(2);
     let limited = ToolPolicy { timeout: limit, idle_timeout: Some(limit / 2), ..policy(Mode::Auto) };

@@ -262,3 +262,15 @@ async fn what_is_no_key_set_lets_nobody_in() {
     let (source, _) = issuer(answer("200 OK", &shared)).await;
     assert_eq!(why(&verifier(source), &token).await, "the token is signed by a key that is not known");
 }
+
+#[tokio::test]
+async fn a_token_that_was_proved_before_is_refused_once_it_has_expired() {
+    let a = signer("a", Algorithm::ES256);
+    let (_directory, _path, verifier) = from_file(&key_set(&[&a]));
+    let expired = a.sign(&claims(|claims| claims["exp"] = (now() - 60).into()));
+    let digest = Sha256::digest(expired.as_bytes()).into();
+    let generation = verifier.keys.get().await.unwrap().generation();
+    // As it was remembered in its time.
+    verifier.proved.insert(digest, Proved { subject: "ann".into(), until: now() - 30, generation });
+    assert!(matches!(verifier.verify(&expired).await, Err(Unproved::Token("the token has expired"))));
+}

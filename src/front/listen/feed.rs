@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::filter::{ACKNOWLEDGED, Filter};
+use super::filter::Filter;
 use super::mailbox::{self, Mail, Mailbox, Postman};
 use crate::front::refusal::Refusal;
 use crate::front::running;
@@ -16,7 +16,7 @@ use crate::jobs::Jobs;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
-    Event, Json, JsonError, Method, Notification, Outcome, Reply, RequestId, Rope, message, meta_key,
+    ACKNOWLEDGED, Json, JsonError, Method, Notification, Outcome, Reply, RequestId, Rope, Said, message, meta_key,
 };
 
 /// The messages of one subscription.
@@ -165,17 +165,10 @@ impl Source {
 async fn deliver(reply: impl Future<Output = Reply>, filter: Filter, postman: Postman) {
     let mut reply = reply.await;
     while let Some(event) = reply.next().await {
-        match event {
-            Event::Notification(notification) if filter.admits(&notification) => postman.post(notification),
-            Event::Done(outcome) => return postman.end(outcome),
-            // Whatever belongs to a call has no place here.
-            Event::Notification(_)
-            | Event::Progress(_)
-            | Event::Log(_)
-            | Event::Ask(_)
-            | Event::Attached(_)
-            | Event::Paused
-            | Event::Anchored(_) => {}
+        match Said::of(event) {
+            Some(Said::Notification(notification)) if filter.admits(&notification) => postman.post(notification),
+            Some(Said::Done(outcome)) => return postman.end(outcome),
+            Some(Said::Notification(_)) | None => {}
         }
     }
 }

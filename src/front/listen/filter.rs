@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use crate::front::refusal::Refusal;
 use crate::protocol::error::code;
-use crate::protocol::{Json, Notification, Params, RpcError, TaskSupport};
+use crate::protocol::{ACKNOWLEDGED, Json, Notification, Params, RpcError, TaskSupport};
 
 /// The `notifications` of a `subscriptions/listen` request (2026-07-28, subscriptions; SEP-2663, task status
 /// notifications).
@@ -15,9 +15,6 @@ pub(in crate::front) struct Filter {
     methods: Vec<&'static str>,
     tasks: HashSet<String>,
 }
-
-/// The first notification of every subscription.
-pub(super) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 impl Filter {
     /// Reads what is wanted; a refusal if it is malformed, or needs an extension that was not declared.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::gate::{Entry, Gate, Guest, GuestTool, Permits, Ticket};
+use super::refusal;
 use crate::config::{OwnerLimits, Rate, ToolPolicy};
 use crate::protocol::{Failure, Principal, Reason, Retry};
 
@@ -220,6 +221,32 @@ async fn a_rate_lets_so_many_start_and_says_exactly_when_the_next_may() {
     assert!(of.refused(&gate, "ann", "c").message.contains("owner"));
     drop(of.free(&gate, "bo", "a"));
     assert!(of.refused(&gate, "bo", "a").message.contains("\"a\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_is_remembered_however_many_others_come() {
+    let rate = Some(Rate { count: 1, per: Duration::from_hours(1) });
+    let gate = Gate::new(100, 100);
+    let by_tool = Of::tool(ToolPolicy { rate, ..ToolPolicy::default() });
+    let by_owner = Of::owner(OwnerLimits { rate, ..OwnerLimits::default() });
+    for of in [by_tool, by_owner] {
+        drop(of.free(&gate, "ann", "t"));
+        for n in 0..2000 {
+            drop(of.free(&gate, &format!("owner {n}"), &format!("tool {n}")));
+        }
+        of.refused(&gate, "ann", "t");
+    }
+}
+
+#[test]
+fn nobody_is_told_to_come_back_too_early() {
+    let rate = Rate { count: 1, per: Duration::from_hours(1) };
+    let table = [(1, 1, "1ms"), (2_000_000, 2, "2ms"), (2_000_001, 3, "3ms"), (1_000_000_001, 1001, "2s")];
+    for (nanos, millis, said) in table {
+        let refused = refusal::owner_rate(rate, Duration::from_nanos(nanos));
+        assert_eq!(refused.retry, Retry::After(Duration::from_millis(millis)));
+        assert!(refused.message.ends_with(&format!("try again in {said}")), "{}", refused.message);
+    }
 }
 
 #[test]

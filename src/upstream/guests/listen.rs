@@ -10,7 +10,9 @@ use super::super::drive::Leg;
 use super::super::handshake::ServerInfo;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Event, Json, Method, Outcome, Params, Reply, ReplySender, TaskSupport};
+use crate::protocol::{
+    ACKNOWLEDGED, Call, Event, Json, Method, Outcome, Params, Reply, ReplySender, Said, TaskSupport,
+};
 
 /// What a server can tell of.
 #[derive(Clone, Debug)]
@@ -69,20 +71,13 @@ async fn stream(mut reply: Reply, resources: &mut watch::Receiver<BTreeSet<Strin
             event = reply.next() => event,
             () = changed(resources) => return Ended::Changed,
         };
-        match event {
-            Some(Event::Notification(said)) if said.method == "notifications/subscriptions/acknowledged" => {}
-            Some(event @ Event::Notification(_)) => sender.event(event),
-            Some(Event::Done(Outcome::Error(error))) => return Ended::Over(error.code() != code::METHOD_NOT_FOUND),
-            Some(Event::Done(_)) | None => return Ended::Over(true),
-            // Nothing of this belongs to a subscription.
-            Some(
-                Event::Progress(_)
-                | Event::Log(_)
-                | Event::Ask(_)
-                | Event::Attached(_)
-                | Event::Paused
-                | Event::Anchored(_),
-            ) => {}
+        let Some(event) = event else { return Ended::Over(true) };
+        match Said::of(event) {
+            Some(Said::Notification(said)) if said.method == ACKNOWLEDGED => {}
+            Some(Said::Notification(said)) => sender.event(Event::Notification(said)),
+            Some(Said::Done(Outcome::Error(error))) => return Ended::Over(error.code() != code::METHOD_NOT_FOUND),
+            Some(Said::Done(_)) => return Ended::Over(true),
+            None => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Json, Notification, Params};
+use crate::protocol::{ACKNOWLEDGED, Json, Notification, Params};
 
 /// What somebody who listens wants to hear, or what he is promised to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Filter {
         wanted.map(|(_, list)| Notification { method: format!("notifications/{list}/list_changed"), params: None })
     }
 
-    /// `notifications/subscriptions/acknowledged`.
+    /// [`ACKNOWLEDGED`].
     pub(super) fn acknowledgement(&self) -> Notification {
         let mut honoured = ObjectWriter::new();
         let flags = [
@@ -93,8 +93,7 @@ impl Filter {
         }
         let mut params = ObjectWriter::new();
         params.rope("notifications", honoured.finish());
-        let method = "notifications/subscriptions/acknowledged".to_owned();
-        Notification { method, params: Some(params.finish_json()) }
+        Notification { method: ACKNOWLEDGED.to_owned(), params: Some(params.finish_json()) }
     }
 
     /// A server may speak of a part of what was subscribed to (2025-11-25, resources, `notifications/resources/updated`).
