@@ -1,5 +1,5 @@
 //! The store while the disk is slow or fails: its flush is held back or refused here, in place of the real one.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod faulty_sync;
 #[path = "../support/signs.rs"]
