@@ -335,6 +335,14 @@ impl EngineError {
         matches!(self, Self::Sled(sled::Error::Io(error)) if error.to_string().starts_with("could not acquire lock"))
     }
 
+    /// Whether what was read is not what was written, and will not be the next time.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Sled(error) => matches!(error, sled::Error::Corruption { .. }),
+            Self::Record(_) | Self::Key | Self::Panicked => true,
+        }
+    }
+
     /// The kind of I/O error behind it, if it is one.
     pub(super) fn io_kind(&self) -> Option<io::ErrorKind> {
         match self {
@@ -347,6 +355,12 @@ impl EngineError {
 impl From<sled::Error> for EngineError {
     fn from(error: sled::Error) -> Self {
         Self::Sled(error)
+    }
+}
+
+impl From<io::Error> for EngineError {
+    fn from(error: io::Error) -> Self {
+        Self::Sled(sled::Error::Io(error))
     }
 }
 

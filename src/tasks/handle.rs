@@ -121,8 +121,13 @@ pub(super) fn unreadable(error: &ReadError) -> Outcome {
         ReadError::Busy => Reason::Busy,
         // It is opened again as soon as that works.
         ReadError::Failed(_) => Reason::Store,
+        // Want of descriptors passes, and so may trouble with the disk.
+        ReadError::Io(_) => {
+            tracing::warn!(%error, "a task cannot be read");
+            Reason::Store
+        }
         ReadError::Closed => Reason::Stopping,
-        ReadError::NoOutcome | ReadError::Damaged | ReadError::Io(_) => {
+        ReadError::NoOutcome | ReadError::Damaged => {
             tracing::error!(%error, "a task cannot be read");
             return Outcome::Error(RpcError::new(code::INTERNAL, format!("Internal error: {error}")));
         }
@@ -136,7 +141,10 @@ mod tests {
 
     #[test]
     fn a_store_that_cannot_be_read_now_says_why_and_when_to_come_again() {
-        for (error, reason) in [(ReadError::Busy, Reason::Busy), (ReadError::Closed, Reason::Stopping)] {
+        let io = ReadError::Io(std::io::ErrorKind::Other.into());
+        for (error, reason) in
+            [(ReadError::Busy, Reason::Busy), (ReadError::Closed, Reason::Stopping), (io, Reason::Store)]
+        {
             let Outcome::Failed(failure) = unreadable(&error) else { panic!("{error}") };
             assert_eq!((failure.reason, failure.retry), (reason, Retry::After(AGAIN)));
         }
