@@ -338,6 +338,14 @@ impl EngineError {
         matches!(self, Self::Sled(sled::Error::Io(error)) if error.to_string().starts_with("could not acquire lock"))
     }
 
+    /// Whether what was read is not what was written, and will not be the next time.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Sled(error) => matches!(error, sled::Error::Corruption { .. }),
+            Self::Record(_) | Self::Key | Self::Panicked => true,
+        }
+    }
+
     /// The error of the operating system, if it is one.
     pub(super) fn into_io(self) -> Result<io::Error, Self> {
         use io::ErrorKind::{InvalidData, Other, UnexpectedEof};
@@ -354,6 +362,12 @@ impl EngineError {
 impl From<sled::Error> for EngineError {
     fn from(error: sled::Error) -> Self {
         Self::Sled(error)
+    }
+}
+
+impl From<io::Error> for EngineError {
+    fn from(error: io::Error) -> Self {
+        Self::Sled(sled::Error::Io(error))
     }
 }
 

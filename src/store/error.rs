@@ -261,7 +261,7 @@ impl fmt::Display for ReadError {
         match self {
             Self::NoOutcome => f.write_str("the task has no stored outcome"),
             Self::Damaged => f.write_str("the stored text is damaged; check the disk"),
-            Self::Io(_) => f.write_str("the file of a stored outcome cannot be read"),
+            Self::Io(error) => write!(f, "the file of a stored outcome cannot be read ({error})"),
             Self::Busy => f.write_str("too many large results are being read; try again later"),
             Self::Failed(failed) => failed.fmt(f),
             Self::Closed => f.write_str("the task store is closed"),

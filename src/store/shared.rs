@@ -127,7 +127,13 @@ impl Shared {
     /// Reads from the database.
     pub(super) fn read<T>(&self, read: impl FnOnce(&Engine) -> Result<T, EngineError>) -> Result<T, ReadError> {
         match &*self.engine.read().unwrap_or_else(PoisonError::into_inner) {
-            Slot::Open(engine) => read(engine).map_err(|error| ReadError::Failed(StoreFailed::new(error))),
+            Slot::Open(engine) => read(engine).map_err(|error| {
+                if error.is_damage() {
+                    tracing::error!(%error, "a part of the store is damaged; check the disk");
+                    return ReadError::Damaged;
+                }
+                ReadError::Failed(StoreFailed::new(error))
+            }),
             Slot::Failed(failed) => Err(ReadError::Failed(failed.clone())),
             Slot::Closed => Err(ReadError::Closed),
         }

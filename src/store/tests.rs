@@ -7,15 +7,15 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::sync::oneshot;
 
-use super::StoreFailed;
 use super::batch::Batch;
 use super::codec::{BadRecord, MAX_MESSAGE, MAX_RECORD, decode, encode, shortened};
 use super::directory::try_for_a_while;
-use super::engine::{Engine, ExpiryKey, Oversized, Writes};
+use super::engine::{Engine, EngineError, ExpiryKey, Oversized, Writes};
 use super::keys::Claim;
 use super::op::Op;
 use super::quota::Tally;
 use super::shared::{Hot, Slot};
+use super::{ReadError, StoreFailed};
 use crate::clock::{SystemClock, Timestamp};
 use crate::config::{Cost, Durability, StoreConfig};
 use crate::protocol::{Failure, Json, Question, QuestionKind, Reason, Retry};
@@ -365,6 +365,17 @@ fn a_task_whose_creation_was_reported_as_failed_is_gone_after_the_store_mended_i
     assert_eq!(committer.counts.tasks, 1);
     assert_eq!(shared.read(|engine| Ok(engine.keys())).unwrap(), 0);
     assert!(committer.doubtful.is_empty());
+}
+
+#[test]
+fn what_is_damaged_reads_as_damaged_and_what_may_pass_as_a_failure_that_may() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = super::open::open(&in_directory(directory.path()), Arc::new(SystemClock)).unwrap();
+    let read = |error: EngineError| parts.shared.read(|_| Err::<(), _>(error)).unwrap_err();
+    for damage in [EngineError::Key, EngineError::Panicked] {
+        assert!(matches!(read(damage), ReadError::Damaged));
+    }
+    assert!(matches!(read(std::io::Error::other("it may pass").into()), ReadError::Failed(_)));
 }
 
 /// As a child has it that was being started when its process was killed.

@@ -121,12 +121,12 @@ pub(super) fn unreadable(error: &ReadError) -> Outcome {
         ReadError::Busy => Reason::Busy,
         // It is opened again as soon as that works.
         ReadError::Failed(_) => Reason::Store,
-        ReadError::Closed => Reason::Stopping,
-        // Such as want of descriptors.
+        // Want of descriptors passes, and so may trouble with the disk.
         ReadError::Io(_) => {
-            tracing::error!(%error, "a task cannot be read");
+            tracing::warn!(%error, "a task cannot be read");
             Reason::Store
         }
+        ReadError::Closed => Reason::Stopping,
         ReadError::NoOutcome | ReadError::Damaged => {
             tracing::error!(%error, "a task cannot be read");
             let message = format!(
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn a_store_that_cannot_be_read_now_says_why_and_when_to_come_again() {
-        let no_descriptors = ReadError::Io(std::io::Error::from_raw_os_error(24));
-        let table =
-            [(ReadError::Busy, Reason::Busy), (ReadError::Closed, Reason::Stopping), (no_descriptors, Reason::Store)];
-        for (error, reason) in table {
+        let io = ReadError::Io(std::io::ErrorKind::Other.into());
+        for (error, reason) in
+            [(ReadError::Busy, Reason::Busy), (ReadError::Closed, Reason::Stopping), (io, Reason::Store)]
+        {
             let Outcome::Failed(failure) = unreadable(&error) else { panic!("{error}") };
             assert_eq!((failure.reason, failure.retry), (reason, Retry::After(AGAIN)));
         }

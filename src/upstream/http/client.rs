@@ -214,12 +214,13 @@ impl SendError {
 }
 
 /// Whether a cause proves that the server took nothing: hyper gave the request back unsent, or the
-/// server refused the stream (RFC 9113, 8.7).
+/// server refused the stream, or said goodbye to streams from before this one (RFC 9113, 8.7 and 6.8).
 fn given_back(cause: &(dyn StdError + 'static)) -> bool {
     let unsent = cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
-    let refused = cause
-        .downcast_ref::<h2::Error>()
-        .is_some_and(|error| error.is_remote() && error.reason() == Some(h2::Reason::REFUSED_STREAM));
+    let refused = cause.downcast_ref::<h2::Error>().is_some_and(|error| {
+        // The server's goodbye is the error of the streams only that are behind the last one it names.
+        error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+    });
     unsent || refused
 }
 
@@ -263,8 +264,47 @@ impl StdError for NoClient {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     use super::*;
+
+    /// What is known of a request on stream 1 whose server says goodbye, names that stream as its last, and is gone.
+    async fn after_a_goodbye(last: u8) -> Taken {
+        const HEADERS: u8 = 1;
+        const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}/", listener.local_addr().unwrap());
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(&SETTINGS).await.unwrap();
+            stream.read_exact(&mut [0; 24]).await.unwrap();
+            loop {
+                let mut head = [0; 9];
+                stream.read_exact(&mut head).await.unwrap();
+                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
+                if head[3] == HEADERS {
+                    break;
+                }
+            }
+            let goodbye = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, last, 0, 0, 0, 0];
+            stream.write_all(&goodbye).await.unwrap();
+            stream.shutdown().await.unwrap();
+            while stream.read(&mut [0; 64]).await.is_ok_and(|length| length > 0) {}
+        };
+        let client = HttpClient::http2_only(Duration::from_secs(5));
+        let request = Request::post(uri).body(RopeBody::empty()).unwrap();
+        let both = async { tokio::join!(client.send(request), server) };
+        let (sent, ()) = tokio::time::timeout(Duration::from_secs(5), both).await.unwrap();
+        sent.unwrap_err().taken
+    }
+
+    #[tokio::test]
+    async fn a_goodbye_gives_back_the_streams_that_it_leaves_out_and_no_others() {
+        assert_eq!(after_a_goodbye(0).await, Taken::GivenBack);
+        assert_eq!(after_a_goodbye(1).await, Taken::Unknown);
+    }
 
     #[tokio::test]
     async fn a_body_says_its_length_and_gives_its_pieces_uncopied() {
