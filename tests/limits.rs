@@ -115,9 +115,9 @@ async fn starts_over_the_rate_are_refused_with_the_time_to_come_back_also_to_leg
         call
     };
     proxy.value(of("ann")).await;
-    let _held = proxy.send(legacy(of("ann"))).await;
+    let _held = proxy.send(legacy(of("bo"))).await;
     let _runs = (proxy.next_sent().await, proxy.next_sent().await);
-    for call in [of("ann"), legacy(of("ann")), of("bo")] {
+    for call in [of("cy"), legacy(of("cy")), of("dan")] {
         let failure = refused(&proxy, call).await;
         let Retry::After(wait) = failure.retry else { panic!("{failure:?}") };
         assert_eq!(failure.reason, Reason::RateLimited);
@@ -127,6 +127,31 @@ async fn starts_over_the_rate_are_refused_with_the_time_to_come_back_also_to_leg
     // Other methods are no tools.
     let _list = proxy.send(call("resources/list", json!({}))).await;
     proxy.next_sent().await;
+}
+
+#[tokio::test]
+async fn an_owner_with_long_runs_of_a_tool_leaves_a_slot_and_a_start_of_it_to_others() {
+    let runs_two = ToolPolicy { max_running: Some(2), ..policy(Mode::Task) };
+    let starts_two = ToolPolicy { rate: Some(Rate { count: 2, per: HOUR }), ..policy(Mode::Task) };
+    let mut proxy = Proxy::new(runs_two);
+    let status = |task: Value| task["statusMessage"].as_str().unwrap().to_owned();
+    proxy.value(of("greedy")).await;
+    let (_, running) = proxy.next_sent().await;
+    assert!(
+        status(proxy.value(of("greedy")).await).starts_with("queued: next in line"),
+        "it waits, and is not refused"
+    );
+    assert!(status(proxy.value(of("ann")).await).starts_with("running"), "ann waits for a greedy one");
+    assert_eq!(proxy.next_sent().await.0.caller.principal, Principal::Named("ann".into()));
+    running.done(Outcome::Result(text("{}")));
+    assert_eq!(proxy.next_sent().await.0.caller.principal, Principal::Named("greedy".into()));
+
+    let proxy = Proxy::new(starts_two);
+    proxy.value(of("greedy")).await;
+    let failure = refused(&proxy, of("greedy")).await;
+    assert_eq!(failure.reason, Reason::RateLimited);
+    assert!(failure.message.contains("your share"), "{}", failure.message);
+    proxy.value(of("ann")).await;
 }
 
 #[tokio::test]
@@ -192,6 +217,28 @@ async fn what_a_named_owner_left_has_the_limits_of_that_name_after_a_restart() {
         assert_eq!(new["statusMessage"], "queued: number 3 in line for a free slot");
         assert!(proxy.sent.try_recv().is_err(), "two run");
     }
+}
+
+#[tokio::test]
+async fn what_an_owner_left_whose_name_is_not_in_the_config_counts_with_what_it_calls_after_a_restart() {
+    let all = OwnerLimits { max_running: Some(1), ..OwnerLimits::default() };
+    let rules = OwnerRules { all, ..OwnerRules::default() };
+    let mut proxy = Proxy::ruled(policy(Mode::Task), BOUNDS, rules.clone());
+    for _ in 0..4 {
+        proxy.value(of("of a gateway")).await;
+    }
+    proxy.next_sent().await;
+    let mut proxy = proxy.restarted(policy(Mode::Task), BOUNDS, rules).await;
+    let (_, running) = proxy.next_sent().await;
+    let new = proxy.value(of("of a gateway")).await;
+    assert_eq!(new["statusMessage"], "queued: number 3 in line for a free slot");
+    assert!(proxy.sent.try_recv().is_err(), "two run");
+    // Others are others.
+    proxy.value(of("another")).await;
+    assert_eq!(proxy.next_sent().await.0.caller.principal, Principal::Named("another".into()));
+    running.done(Outcome::Result(text("{}")));
+    proxy.next_sent().await;
+    assert!(proxy.sent.try_recv().is_err(), "two run");
 }
 
 #[tokio::test]

@@ -129,7 +129,8 @@ impl Listening {
                     | Event::Ask(_)
                     | Event::Attached(_)
                     | Event::Paused
-                    | Event::Anchored(_),
+                    | Event::Anchored(_)
+                    | Event::Began,
                 )) => {}
                 Next::Server(None) => self.server = None,
                 Next::Changed(watch) => self.due.push_back(watch),
@@ -179,7 +180,8 @@ impl Listening {
                     | Event::Ask(_)
                     | Event::Attached(_)
                     | Event::Paused
-                    | Event::Anchored(_),
+                    | Event::Anchored(_)
+                    | Event::Began,
                 ) => {}
             }
         }

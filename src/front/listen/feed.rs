@@ -175,7 +175,8 @@ async fn deliver(reply: impl Future<Output = Reply>, filter: Filter, postman: Po
             | Event::Ask(_)
             | Event::Attached(_)
             | Event::Paused
-            | Event::Anchored(_) => {}
+            | Event::Anchored(_)
+            | Event::Began => {}
         }
     }
 }

@@ -81,7 +81,8 @@ async fn stream(mut reply: Reply, resources: &mut watch::Receiver<BTreeSet<Strin
                 | Event::Ask(_)
                 | Event::Attached(_)
                 | Event::Paused
-                | Event::Anchored(_),
+                | Event::Anchored(_)
+                | Event::Began,
             ) => {}
         }
     }
