@@ -25,15 +25,16 @@ impl Bucket {
     pub(super) fn share_wait(&self, own: &Self, kept: u32, rate: Rate, now: Instant) -> Option<Duration> {
         let (all, own) = (missing_time(self, now), missing_time(own, now));
         let until_plenty = all.saturating_sub(room(rate, kept));
-        // What is missing of both shrinks while one waits, until nothing is missing of one.
-        let (less, more, room) = (all.min(own), all.max(own), room(rate, 0));
-        let until_own = if more - less <= room {
-            (more + less).saturating_sub(room).as_nanos().div_ceil(2)
-        } else {
-            (more - room).as_nanos()
+        // Enough when no more than `taken` are missing of its own, and one more than that is left. It has less of the one
+        // to wait for, and more of the other, the larger `taken` is: the best is where both are about the same.
+        let until = |taken: u32| {
+            own.saturating_sub(interval(rate).saturating_mul(taken)).max(all.saturating_sub(room(rate, taken)))
         };
-        let until_own = Duration::from_nanos(u64::try_from(until_own).unwrap_or(u64::MAX));
-        Some(until_plenty.min(until_own)).filter(|wait| !wait.is_zero())
+        let both = (2 * interval(rate).as_nanos()).max(1);
+        let best = room(rate, 0).saturating_add(own).saturating_sub(all).as_nanos() / both;
+        let best = u32::try_from(best).unwrap_or(u32::MAX).min(rate.count.saturating_sub(1));
+        let next = best.saturating_add(1).min(rate.count.saturating_sub(1));
+        Some(until_plenty.min(until(best)).min(until(next))).filter(|wait| !wait.is_zero())
     }
 
     /// Takes a token.
@@ -111,8 +112,7 @@ mod tests {
                 let may_take = Company::Others.may_take(count as usize, whole, missing(&own, now));
                 match all.share_wait(&own, kept, rate, now) {
                     None => {
-                        // Tokens that are under way count for what is there of them.
-                        prop_assert!(may_take || (whole > 0 && missing(&own, now) <= whole), "{whole}");
+                        prop_assert!(may_take, "{whole}");
                         all.take(rate, now);
                         if is_own {
                             own.take(rate, now);
