@@ -43,8 +43,8 @@ impl Attendance {
         let What::Tool(tool) = &self.run.plan.what else { return };
         let shared = &self.run.shared;
         let now = shared.store.clock().now();
-        let took = self.clock.ran().saturating_sub(self.before);
-        shared.history.ended(&self.run.plan.server, tool, end, took, now);
+        let time = self.clock.ran().saturating_sub(self.before);
+        shared.history.ended(&self.run.plan.server, tool, end, time, now);
         if shared.history.is_unsaved() {
             save_soon(shared);
         }

@@ -148,16 +148,13 @@ impl<S> Slot<S> {
 impl<S> Visit<S> {
     /// Waits for the turn of this visit, if `serial`. `wait` is whether it had to wait before.
     pub(super) async fn take_turn(self, session: S, serial: bool, mut wait: Wait) -> Lease<S> {
-        let turn = if serial {
-            match Arc::clone(&self.slot.turn).try_acquire_owned() {
-                Ok(turn) => Some(turn),
-                Err(_) => {
-                    wait = Wait::Some;
-                    Arc::clone(&self.slot.turn).acquire_owned().await.ok()
-                }
-            }
-        } else {
+        let turn = if !serial {
             None
+        } else if let Ok(turn) = Arc::clone(&self.slot.turn).try_acquire_owned() {
+            Some(turn)
+        } else {
+            wait = Wait::Some;
+            Arc::clone(&self.slot.turn).acquire_owned().await.ok()
         };
         Lease { session, visit: self, wait, _turn: turn }
     }
