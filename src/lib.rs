@@ -11,10 +11,12 @@
 //! | 0 | [`jobs`] | spawned jobs that have an owner |
 //! | 0 | [`shared_map`] | the one concurrent map |
 //! | 0 | [`telemetry`] | logs |
+//! | 0 | [`visitors`] | open connections, of which the silent make room |
 //! | 0 | [`wakes`] | connections that are not woken for nothing |
 //! | 1 | [`protocol`] | JSON-RPC, methods, capabilities, headers, SSE: the wire, no I/O |
 //! | 1 | [`config`] | the configuration, typed twice: as written, as run |
 //! | 2 | [`history`] | how long tools take, learned from their runs |
+//! | 2 | [`share`] | what no owner may take alone of what all share |
 //! | 2 | [`task`] | id, owner, state, record, expiry: the domain |
 //! | 3 | [`store`] | durable tasks in sled |
 //! | 3 | [`policy`] | what the config says of one tool |
@@ -45,10 +47,12 @@ pub mod lists;
 pub mod policy;
 pub mod protocol;
 pub mod runner;
+pub mod share;
 pub mod shared_map;
 pub mod store;
 pub mod task;
 pub mod tasks;
 pub mod telemetry;
 pub mod upstream;
+pub mod visitors;
 pub mod wakes;

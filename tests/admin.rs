@@ -4,7 +4,7 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raincheck::admin::Admin;
 use raincheck::clock::{Clock, SystemClock};
@@ -87,6 +87,37 @@ async fn task(proxy: &Proxy, who: &str, tool: &str) -> String {
         tokio::task::yield_now().await;
     }
     created["taskId"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_at_once_whoever_else_holds_connections_and_says_nothing() {
+    let proxy = proxy();
+    let operators = Operators::of(&proxy, None).await;
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(operators.address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").await.unwrap();
+        held.push(stream);
+    }
+    // Some have asked before, and stay.
+    let mut staying = Vec::new();
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(operators.address).await.unwrap();
+        let request = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", operators.address);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        staying.push(stream);
+    }
+    let begun = Instant::now();
+    assert_eq!(operators.ask("GET /healthz").await.0, 200);
+    // Those that say nothing are given up after two seconds; nobody waits for that.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    // The first of them had to leave.
+    let mut rest = Vec::new();
+    timeout(PATIENCE, held[0].read_to_end(&mut rest)).await.unwrap().unwrap();
+    assert!(rest.is_empty());
 }
 
 #[tokio::test]

@@ -15,10 +15,12 @@ const RANKS: &[(&str, u8)] = &[
     ("jobs", 0),
     ("shared_map", 0),
     ("telemetry", 0),
+    ("visitors", 0),
     ("wakes", 0),
     ("protocol", 1),
     ("config", 1),
     ("history", 2),
+    ("share", 2),
     ("task", 2),
     ("store", 3),
     ("policy", 3),
@@ -42,7 +44,7 @@ const CONFINED: &[(&str, &str)] =
 
 /// Files of tests that may wait for a time to pass: how often, and why nothing can be waited for instead.
 const WAITS: &[(&str, usize, &str)] = &[
-    ("tests/limits.rs", 1, "that progress keeps a run from being idle needs progress over a time"),
+    ("tests/limits/main.rs", 1, "that progress keeps a run from being idle needs progress over a time"),
     ("tests/proxy/fallbacks.rs", 1, "it is somebody on the way who cuts connections that are idle for a time"),
     ("tests/proxy/keys.rs", 1, "a kill comes at any moment"),
     ("tests/proxy/kill/mod.rs", 5, "a kill comes at any moment"),

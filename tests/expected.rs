@@ -3,11 +3,11 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raincheck::config::{Mode, ToolPolicy};
 use raincheck::history::End;
-use raincheck::protocol::{Failure, Outcome, Reason, Retry, RpcError};
+use raincheck::protocol::{Event, Failure, Outcome, Reason, Retry, RpcError};
 use raincheck::runner::{Bounds, Runner};
 use raincheck::store::Shelf;
 use raincheck::task::Canceller;
@@ -72,6 +72,26 @@ async fn a_tool_is_learned_from_what_it_ended_well_whether_or_not_it_was_a_task(
     proxy.next_sent().await.1.done(good());
     timeout(PATIENCE, reply.outcome()).await.unwrap();
     assert_eq!(samples(&proxy.runner).len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_server_takes_to_start_is_no_time_of_the_tool() {
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let sent = Instant::now();
+    let reply = proxy.sending(call("tools/call", export()));
+    let (_, sender) = proxy.next_sent().await;
+    let reply = reply.await.unwrap();
+    while sent.elapsed() < Duration::from_millis(200) {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    sender.event(Event::Began);
+    sender.done(good());
+    timeout(PATIENCE, reply.outcome()).await.unwrap();
+    let took = began.elapsed();
+    let learned = Duration::from_millis(proxy.runner.history().measured().remove(0).max_ms);
+    // What is learned is as exact as an eighth.
+    assert!(learned <= took + took / 4, "{learned:?} instead of {took:?}");
 }
 
 #[tokio::test]

@@ -357,7 +357,7 @@ async fn stopping_records_open_runs_as_lost_and_refuses_new_calls() {
 
 #[tokio::test]
 async fn draining_lets_runs_end_but_starts_nothing_and_waits_for_no_answer_to_a_stop() {
-    let policy = ToolPolicy { max_running: Some(2), ..policy(Mode::Task) };
+    let policy = ToolPolicy { max_running: Some(3), ..policy(Mode::Task) };
     let mut proxy = Proxy::lingering(policy, Linger::AtMost(SLOW));
     let running = id_of(&proxy.value(call("tools/call", export())).await);
     let (_, sender) = proxy.next_sent().await;

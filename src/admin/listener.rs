@@ -1,8 +1,10 @@
 //! Accepts operators' connections: few, small, and never in the way of clients.
 
 use std::convert::Infallible;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Request;
@@ -10,12 +12,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use super::{Admin, routes};
 use crate::jobs::Jobs;
+use crate::visitors::{Visitor, Visitors};
 
-/// Connections at the same time; more wait.
+/// Connections at the same time. One more takes the place of one that asks nothing, or waits.
 const CONNECTIONS: usize = 32;
 /// How long the headers of a request, or a connection without one, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,24 +29,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 pub(super) async fn serve(admin: Admin, listener: TcpListener, jobs: Jobs) {
-    let (admin, places) = (Arc::new(admin), Arc::new(Semaphore::new(CONNECTIONS)));
+    let (admin, visitors) = (Arc::new(admin), Visitors::new(CONNECTIONS));
     loop {
         let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
+            let (stream, _) = listener.accept().await?;
+            io::Result::Ok((stream, visitors.enter_soon().await))
         };
-        let (place, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = jobs.stopping() => return,
             accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let (admin, inner) = (Arc::clone(&admin), jobs.clone());
-                jobs.spawn("operator", async move {
-                    converse(admin, stream, inner).await;
-                    drop(place);
-                });
+            Ok((stream, visitor)) => {
+                jobs.spawn("operator", converse(Arc::clone(&admin), stream, visitor, jobs.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept operators' connections at the moment");
@@ -54,13 +52,19 @@ pub(super) async fn serve(admin: Admin, listener: TcpListener, jobs: Jobs) {
     }
 }
 
-async fn converse(admin: Arc<Admin>, stream: TcpStream, jobs: Jobs) {
+async fn converse(admin: Arc<Admin>, stream: TcpStream, visitor: Visitor, jobs: Jobs) {
+    let (visitor, has_asked) = (Arc::new(visitor), Arc::new(AtomicBool::new(false)));
+    let (asking, asked) = (Arc::clone(&visitor), Arc::clone(&has_asked));
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let admin = Arc::clone(&admin);
+        let (admin, visitor) = (Arc::clone(&admin), Arc::clone(&asking));
+        asked.store(true, Ordering::Relaxed);
+        visitor.asks();
         async move {
             // No request needs a body; what comes is not read.
             let (parts, _body) = request.into_parts();
-            Ok::<_, Infallible>(routes::answer(&admin, &parts).await)
+            let answer = routes::answer(&admin, &parts).await;
+            visitor.is_silent();
+            Ok::<_, Infallible>(answer)
         }
     });
     let mut builder = http1::Builder::new();
@@ -70,6 +74,8 @@ async fn converse(admin: Arc<Admin>, stream: TcpStream, jobs: Jobs) {
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = jobs.stopping() => None,
+        // An answer that is still on its way gets there.
+        () = visitor.leaves() => if has_asked.load(Ordering::Relaxed) { None } else { return },
         () = tokio::time::sleep(PATIENCE * 20) => None,
     };
     let ended = if let Some(ended) = ended {

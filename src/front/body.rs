@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::legacy::EventStream;
 use super::listen::Subscription;
@@ -15,6 +14,7 @@ use super::socket::Outbox;
 use super::stream::CallStream;
 use crate::protocol::Rope;
 use crate::protocol::reply::Delivery;
+use crate::share::Place;
 
 /// The body of a response.
 pub(super) enum Body {
@@ -63,7 +63,7 @@ enum Contents {
 #[derive(Default)]
 pub(super) struct Goods {
     handle: Option<Delivery>,
-    _place: Option<OwnedSemaphorePermit>,
+    _place: Option<Place>,
 }
 
 /// Bodies up to this size go out in one piece, since more writes would cost more than the copy.
@@ -121,7 +121,7 @@ impl Parcel {
     }
 
     /// Keeps `place` taken until the body is out, or the connection is gone.
-    pub(super) fn hold(&mut self, place: OwnedSemaphorePermit, outbox: &Outbox) {
+    pub(super) fn hold(&mut self, place: Place, outbox: &Outbox) {
         self.0 = match std::mem::take(&mut self.0) {
             Contents::Nothing => Contents::Here(Goods { handle: None, _place: Some(place) }, outbox.clone()),
             Contents::Here(goods, outbox) => Contents::Here(Goods { _place: Some(place), ..goods }, outbox),

@@ -5,14 +5,12 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Response, StatusCode};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -26,7 +24,7 @@ use super::listen::{Filter, Subscription, Terms};
 use super::media::{self, Accepts};
 use super::param_headers::ToolHeaders;
 use super::principal::Identity;
-use super::refusal::Refusal;
+use super::refusal::{self, Refusal};
 use super::resource::Resources;
 use super::running::{Answer, Running, Step, Wanted};
 use super::socket::Outbox;
@@ -36,6 +34,7 @@ use crate::config::Limits;
 use crate::jobs::Jobs;
 use crate::protocol::headers::SESSION_ID;
 use crate::protocol::{Call, Caller, Method, Reply};
+use crate::share::Places;
 
 /// What all exchanges share.
 pub(super) struct Shared<S> {
@@ -47,8 +46,8 @@ pub(super) struct Shared<S> {
     pub(super) intake: Intake,
     pub(super) limits: Limits,
     pub(super) keep_alive: Duration,
-    pub(super) calls: Arc<Semaphore>,
-    pub(super) streams: Arc<Semaphore>,
+    pub(super) calls: Places,
+    pub(super) streams: Places,
     pub(super) tool_headers: ToolHeaders,
     pub(super) jobs: Jobs,
 }
@@ -204,9 +203,9 @@ where
             let message = "subscriptions/listen is answered by text/event-stream only";
             return Err(Refusal::http(StatusCode::NOT_ACCEPTABLE, message));
         }
-        let place = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
-            let limit = self.limits.streams;
-            Refusal::busy(format!("too many open subscriptions at once (limits.streams = {limit}); try again later"))
+        let place = self.streams.take(&caller.principal).map_err(|why| {
+            let limits = format!("limits.streams = {}", self.limits.streams);
+            Refusal::failed(&refusal::crowded(why, "open subscriptions", &limits))
         })?;
         let reply = ask(mount.service.clone(), Call { method, params, caller, arrived: Instant::now() });
         let terms = Terms { place, keep_alive: self.keep_alive, jobs: self.jobs.clone() };
@@ -226,12 +225,11 @@ where
         let place = match method {
             // A client must always be able to ask after its tasks.
             Method::GetTask | Method::UpdateTask | Method::CancelTask => None,
-            _ => Some(Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-                let limit = self.limits.held();
-                Refusal::busy(format!(
-                    "too many calls at once (limits.calls and limits.queue allow {limit}); nothing was sent"
-                ))
-            })?),
+            _ => Some(
+                self.calls
+                    .take(&caller.principal)
+                    .map_err(|why| Refusal::failed(&refusal::too_many_calls(why, self.calls.most())))?,
+            ),
         };
         if method == Method::CallTool {
             let ask = |call| ask(mount.service.clone(), call);

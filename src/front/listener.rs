@@ -28,6 +28,7 @@ use super::socket::{Outbox, Socket};
 use super::stall::{Answers, Watched};
 use crate::jobs::{Alarm, Jobs};
 use crate::protocol::{Call, Reply};
+use crate::visitors::{Visitor, Visitors};
 use crate::wakes::Sparing;
 
 /// Runs what HTTP/2 spawns as jobs that have an owner.
@@ -72,8 +73,8 @@ where
     S::Future: Send + 'static,
 {
     let jobs = connections.clone();
-    let limit = shared.limits.connections.min(Semaphore::MAX_PERMITS);
-    let places = Arc::new(Semaphore::new(limit));
+    let limit = shared.limits.connections;
+    let visitors = Visitors::new(limit);
     let refusals = Arc::new(Semaphore::new(REFUSED_AT_ONCE));
     let refusal = refusal::too_many_connections(limit);
     loop {
@@ -89,9 +90,9 @@ where
                 continue;
             }
         };
-        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-            let job = serve_connection(Arc::clone(&shared), stream, peer, connections.clone(), grace);
-            connections.spawn("connection", holding(place, job));
+        if let Some(visitor) = visitors.enter() {
+            let job = serve_connection(Arc::clone(&shared), (stream, peer), visitor, connections.clone(), grace);
+            connections.spawn("connection", job);
             continue;
         }
         let place = tokio::select! {
@@ -126,8 +127,13 @@ async fn pause_after(error: &io::Error, jobs: &Jobs) {
     let _ = tokio::time::timeout(ACCEPT_PAUSE, jobs.stopping()).await;
 }
 
-async fn serve_connection<S>(shared: Arc<Shared<S>>, stream: TcpStream, peer: SocketAddr, jobs: Jobs, grace: Duration)
-where
+async fn serve_connection<S>(
+    shared: Arc<Shared<S>>,
+    (stream, peer): (TcpStream, SocketAddr),
+    visitor: Visitor,
+    jobs: Jobs,
+    grace: Duration,
+) where
     S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
@@ -137,12 +143,15 @@ where
     let link = Arc::new(Link { peer: peer.ip(), local, outbox: Outbox::default() });
     let socket = Socket::new(stream, link.outbox.clone(), WRITE_PATIENCE);
     let read_timeout = shared.limits.read_timeout;
-    let has_asked = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&has_asked);
+    let (visitor, has_asked) = (Arc::new(visitor), Arc::new(AtomicBool::new(false)));
+    let (asking, asked) = (Arc::clone(&visitor), Arc::clone(&has_asked));
     let answers = Arc::new(Answers::default());
     let watch = Arc::clone(&answers);
     let service = service_fn(move |request: http::Request<_>| {
-        asked.store(true, Ordering::Relaxed);
+        // Once for each connection.
+        if !asked.swap(true, Ordering::Relaxed) {
+            asking.asks();
+        }
         let (shared, link, watch) = (Arc::clone(&shared), Arc::clone(&link), Arc::clone(&watch));
         let is_http2 = request.version() == Version::HTTP_2;
         async move {
@@ -162,6 +171,14 @@ where
             biased;
             ended = connection.as_mut() => return log_end(ended),
             () = jobs.stopping() => break,
+            () = visitor.leaves() => {
+                if !has_asked.load(Ordering::Relaxed) {
+                    tracing::debug!("a client that asked nothing made room for another");
+                    return;
+                }
+                // It has just asked, and gets its answer.
+                break;
+            }
             () = first_request.as_mut(), if waiting_for_first => {
                 waiting_for_first = false;
                 if !has_asked.load(Ordering::Relaxed) {

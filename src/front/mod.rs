@@ -35,7 +35,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tower_service::Service;
 
 use self::exchange::Shared;
@@ -48,6 +47,7 @@ use self::resource::Resources;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
 use crate::protocol::{Call, Reply};
+use crate::share::Places;
 
 pub use self::resource::ResourceMetadata;
 
@@ -108,10 +108,9 @@ where
         let loopback = address.ip().to_canonical().is_loopback();
         let issuer = self.owner.jwt.as_ref().map(|jwt| jwt.issuer.clone());
         let public_url = self.listen.public_url.as_ref();
-        let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        let (calls, streams) = (places(self.limits.held()), places(self.limits.streams));
+        let (calls, streams) = (Places::new(self.limits.held()), Places::new(self.limits.streams));
         let mounts = self.mounts.iter().map(|mount| (mount.name.clone(), legacy::calls_to(mount.service.clone())));
-        let (calls_too, streams_too) = (Arc::clone(&calls), Arc::clone(&streams));
+        let (calls_too, streams_too) = (calls.clone(), streams.clone());
         let shared = Shared {
             legacy: Legacy::new(mounts.collect(), &self.listen, &self.limits, calls_too, streams_too, jobs.clone()),
             gate: Gate::new(&self.listen, loopback),

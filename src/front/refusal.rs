@@ -8,6 +8,7 @@ use super::body::Body;
 use super::media;
 use crate::protocol::error::code;
 use crate::protocol::{Failure, Reason, RequestId, Retry, RpcError, message};
+use crate::share::NoPlace;
 
 /// Why a request is not taken, with all that its answer needs. Boxed, since most requests are taken.
 #[derive(Debug)]
@@ -19,6 +20,23 @@ struct Content {
     id: Option<RequestId>,
     error: RpcError,
     header: Option<(HeaderName, HeaderValue)>,
+}
+
+/// There is no place; nothing was sent. `limits` names the settings.
+pub(super) fn crowded(why: NoPlace, what: &str, limits: &str) -> Failure {
+    let message = match why {
+        NoPlace::Full => format!("too many {what} at once ({limits}); nothing was sent, try again later"),
+        NoPlace::Share => format!(
+            "too many {what} of yours at once: the last places ({limits}) are for others; nothing was sent, try again \
+             when some of yours are over"
+        ),
+    };
+    Failure::new(Reason::Busy, message, Retry::After(std::time::Duration::from_secs(1)))
+}
+
+/// The same for calls.
+pub(super) fn too_many_calls(why: NoPlace, limit: usize) -> Failure {
+    crowded(why, "calls", &format!("limits.calls and limits.queue allow {limit}"))
 }
 
 impl Refusal {
@@ -35,11 +53,6 @@ impl Refusal {
     /// Answered as a failed call: clients read JSON-RPC errors best where the status is 200.
     pub(super) fn failed(failure: &Failure) -> Self {
         Self::rpc(StatusCode::OK, RpcError::from(failure))
-    }
-
-    /// A limit is reached; nothing was sent. `message` names the setting.
-    pub(super) fn busy(message: String) -> Self {
-        Self::failed(&Failure::new(Reason::Busy, message, Retry::After(std::time::Duration::from_secs(1))))
     }
 
     /// 401: who is asking is not known.

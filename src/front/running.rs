@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -19,6 +18,7 @@ use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
     Event, Failure, Json, Method, Outcome, Progress, Reason, Reply, RequestId, Retry, Rope, RpcError, message, reshape,
 };
+use crate::share::Place;
 
 /// A call that a server works on. Dropping it before its end tells the server to stop: to leave is to cancel
 /// (2026-07-28, cancellation).
@@ -29,7 +29,7 @@ pub(super) struct Running {
     /// Who else wants to know how it ended.
     witness: Option<Witness>,
     /// The place among the calls at the same time.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
     record: Record,
 }
 
@@ -114,7 +114,7 @@ impl Running {
         reply: impl Future<Output = Reply> + Send + 'static,
         method: &Method,
         wanted: Wanted,
-        place: Option<OwnedSemaphorePermit>,
+        place: Option<Place>,
         span: Span,
     ) -> Self {
         let always = *method == Method::CallTool;
@@ -147,7 +147,7 @@ impl Running {
     }
 
     /// Gives the place among the calls out, to be held for as long as its answer takes memory.
-    pub(super) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn take_place(&mut self) -> Option<Place> {
         self.place.take()
     }
 
@@ -224,6 +224,7 @@ impl Wanted {
             | Event::Attached(_)
             | Event::Paused
             | Event::Anchored(_)
+            | Event::Began
             | Event::Done(_) => None,
         }
     }
@@ -251,7 +252,7 @@ impl Answer {
     }
 
     /// Keeps the place of the call until the answer has gone out, if it is so large that it matters.
-    pub(super) fn hold(&mut self, place: Option<OwnedSemaphorePermit>, outbox: &Outbox) {
+    pub(super) fn hold(&mut self, place: Option<Place>, outbox: &Outbox) {
         if let Some(place) = place.filter(|_| self.text.len() > LARGE) {
             self.parcel.hold(place, outbox);
         }

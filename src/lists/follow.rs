@@ -199,7 +199,8 @@ async fn outcome(reply: &mut Reply, sender: Option<&ReplySender>) -> Outcome {
                 | Event::Notification(_)
                 | Event::Attached(_)
                 | Event::Paused
-                | Event::Anchored(_),
+                | Event::Anchored(_)
+                | Event::Began,
                 None,
             ) => {}
         }

@@ -39,6 +39,9 @@ pub enum Event {
     /// Where the run is, as of now: it can be resumed from here by another process. May be dropped; a later one takes the
     /// place of those before it.
     Anchored(Anchor),
+    /// The call goes to the server only now: that had to be started or connected to first, or took others before. May be
+    /// dropped.
+    Began,
     /// The end. Nothing comes after it.
     Done(Outcome),
 }

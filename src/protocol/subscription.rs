@@ -25,7 +25,8 @@ impl Said {
             | Event::Ask(_)
             | Event::Attached(_)
             | Event::Paused
-            | Event::Anchored(_) => None,
+            | Event::Anchored(_)
+            | Event::Began => None,
         }
     }
 }

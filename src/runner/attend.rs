@@ -45,6 +45,8 @@ pub(super) struct Attendance {
     lost: Option<Seat>,
     /// The time of run at which the tool last gave a sign of life.
     alive: Duration,
+    /// How much of the time went by before the server had the call.
+    pub(super) before: Duration,
     /// What it costs.
     fare: Option<Box<Fare>>,
     /// What was reported before the promotion is where the task is.
@@ -101,6 +103,7 @@ impl Attendance {
             anchoring: None,
             lost: None,
             alive: Duration::ZERO,
+            before: Duration::ZERO,
             fare: None,
             progress: None,
             permits,
@@ -300,6 +303,13 @@ impl Attendance {
             }
             (Event::Anchored(anchor), seat) => {
                 self.anchoring.get_or_insert_default().take(anchor, &self.way.abilities);
+                Some(seat)
+            }
+            (Event::Began, seat) => {
+                // A run that was found again had begun before.
+                if self.anchoring.is_none() {
+                    self.before = self.clock.ran();
+                }
                 Some(seat)
             }
             (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,

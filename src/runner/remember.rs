@@ -38,12 +38,13 @@ pub(super) fn history(store: &Store) -> History {
 }
 
 impl Attendance {
-    /// Counts how the run ended, if it is one of a tool.
+    /// Counts how the run ended, if it is one of a tool. What its server took to start says nothing of the tool.
     pub(super) fn remember(&self, end: End) {
         let What::Tool(tool) = &self.run.plan.what else { return };
         let shared = &self.run.shared;
         let now = shared.store.clock().now();
-        shared.history.ended(&self.run.plan.server, tool, end, self.clock.ran(), now);
+        let time = self.clock.ran().saturating_sub(self.before);
+        shared.history.ended(&self.run.plan.server, tool, end, time, now);
         if shared.history.is_unsaved() {
             save_soon(shared);
         }

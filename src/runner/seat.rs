@@ -134,6 +134,7 @@ impl Seat {
                 | Event::Attached(_)
                 | Event::Paused
                 | Event::Anchored(_)
+                | Event::Began
                 | Event::Done(_),
             ) => {}
         }

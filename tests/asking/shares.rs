@@ -80,7 +80,8 @@ async fn a_parked_run_keeps_its_slot_and_at_most_half_of_all_slots_wait_for_inpu
     assert!(answer(&mut ask(&server, "who?")).await.is_err(), "too many wait");
     server.done(done());
     assert!(matches!(timeout(PATIENCE, reply.outcome()).await.unwrap(), Outcome::Result(_)));
-    let _two = [proxy.send(call("tools/call", export())).await, proxy.send(call("tools/call", export())).await];
+    let cys = call_of("cy", true, "tools/call", export());
+    let _two = [proxy.send(call("tools/call", export())).await, proxy.send(cys).await];
     let _running = (proxy.next_sent().await, proxy.next_sent().await);
     let _queued = proxy.send(call("tools/call", export())).await;
     let early = timeout(Duration::from_millis(100), proxy.sent.recv()).await;

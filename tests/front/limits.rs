@@ -69,6 +69,51 @@ async fn a_connection_over_the_limit_is_told_so() {
 }
 
 #[tokio::test]
+async fn connections_that_ask_nothing_keep_nobody_out() {
+    let mut setup = Setup::new();
+    setup.limits.connections = 4;
+    let server = setup.start_answering(|_| Reply::ready(result("{}"))).await;
+    let (text, headers) = call("1", "add", "");
+    let mut asks = server.connect().await;
+    asks.post(&text, &headers).await;
+    assert_eq!(asks.response().await.0.status, 200);
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        let mut client = server.connect().await;
+        client.send("POST /mcp HTTP/1.1\r\nhost: lo").await;
+        silent.push(client);
+    }
+    let mut honest = server.connect().await;
+    honest.post(&text, &headers).await;
+    assert_eq!(honest.response().await.0.status, 200);
+    // The first of them made room, and got no answer.
+    assert_eq!(silent[0].rest().await, "");
+    asks.post(&text, &headers).await;
+    assert_eq!(asks.response().await.0.status, 200, "who has asked is still there");
+}
+
+#[tokio::test]
+async fn nobody_takes_the_last_places_for_calls_and_streams() {
+    let greedy = "authorization: Bearer greedy\r\n";
+    let anns = "authorization: Bearer ann\r\n";
+    let mut setup = Setup::new();
+    (setup.limits.calls, setup.limits.queue, setup.limits.streams) = (1, 1, 2);
+    let mut server = setup.start().await;
+    let subscription = listen("1", "{}", false);
+    for (text, headers) in [call("1", "slow", ""), subscription] {
+        let (mut first, mut second, mut ann) = (server.connect().await, server.connect().await, server.connect().await);
+        first.post(&text, &format!("{headers}{greedy}")).await;
+        let _running = server.asked().await;
+        second.post(&text, &format!("{headers}{greedy}")).await;
+        let (head, body) = second.response().await;
+        assert_eq!((head.status, code(&body)), (200, -31005));
+        assert!(body.contains("of yours") && body.contains("are for others"), "{body}");
+        ann.post(&text, &format!("{headers}{anns}")).await;
+        server.asked().await;
+    }
+}
+
+#[tokio::test]
 async fn a_stop_ends_subscriptions_gracefully_and_lets_calls_end() {
     let mut server = Setup::new().start().await;
     let (mut listener, mut caller, mut idle) = (server.connect().await, server.connect().await, server.connect().await);

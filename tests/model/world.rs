@@ -77,7 +77,8 @@ impl Process {
                 queue_timeout: seconds(QUEUE_LIMIT),
                 ask_timeout: seconds(ASK_LIMIT),
                 keep: Some(seconds(KEEP)),
-                max_running: Some(SLOTS),
+                // One is for others than the one owner here.
+                max_running: Some(SLOTS + 1),
                 ..ToolPolicy::default()
             };
             let again =

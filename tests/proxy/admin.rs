@@ -1,7 +1,9 @@
 //! An operator at the command line: the admin listener of a proxy, and what its times advise.
 
 use std::process::Output;
+use std::time::Duration;
 
+use raincheck::history::Measured;
 use serde_json::Value;
 
 use crate::process::{Ground, Proxy};
@@ -26,12 +28,12 @@ async fn admin_of(proxy: &Proxy) -> String {
     format!("http://{}", line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap())
 }
 
-async fn admin_metrics(url: &str) -> String {
+async fn admin_get(url: &str, path: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let address = url.strip_prefix("http://").unwrap();
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request =
-        format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer t0ken\r\nConnection: close\r\n\r\n");
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer t0ken\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut text = String::new();
     within(PATIENCE, stream.read_to_string(&mut text)).await.unwrap();
@@ -65,7 +67,7 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
         let task = client.handle(tool, "{}").await;
         client.ended(&task).await;
     }
-    let metrics = admin_metrics(&url).await;
+    let metrics = admin_get(&url, "/metrics").await;
     assert!(!metrics.contains("made_up"), "{metrics}");
     for line in [
         "raincheck_runs_total{server=\"behind\",tool=\"broken\",outcome=\"server_error\"} 1",
@@ -84,6 +86,25 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     let unknown = admin(&["cancel", "nothing"]).await;
     assert!(unknown.status.code() == Some(1) && said(&unknown).contains("no such task"), "{}", said(&unknown));
     assert_eq!(proxy.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn what_the_server_takes_to_start_is_no_time_of_the_tool_that_is_called_first() {
+    let program = env!("CARGO_BIN_EXE_raincheck");
+    let server = format!("command = [\"sh\", \"-c\", \"sleep 3; exec '{program}' demo-server\"]");
+    let ground = Ground::before(&server, "[admin]\nhttp = \"127.0.0.1:0\"\n[defaults]\nmode = \"sync\"");
+    let proxy = ground.start().await;
+    let url = admin_of(&proxy).await;
+    let begun = std::time::Instant::now();
+    proxy.client().ask("tools/call", "quick", r#""name":"quick","arguments":{}"#).await;
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(3), "the server did not take its time: {took:?}");
+    let answer = admin_get(&url, "/api/tools").await;
+    let known: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let known: Vec<Measured> = serde_json::from_value(known["tools"].clone()).unwrap();
+    let longest = known[0].max_ms;
+    // What is left is the answer of the demo server, on a machine however busy.
+    assert!(u128::from(longest) + 2_500 < took.as_millis(), "{longest} ms of {took:?}");
 }
 
 #[tokio::test]
@@ -106,7 +127,7 @@ async fn advice_comes_from_a_running_proxy_and_from_its_store() {
         assert!(asked.contains(part), "{part} in {asked}");
     }
     let held = raincheck(&["advise", "--store", &store]).await;
-    assert!(held.status.code() == Some(1) && said(&held).contains("--admin"), "{}", said(&held));
+    assert!(held.status.code() == Some(71) && said(&held).contains("--admin"), "{}", said(&held));
     assert_eq!(proxy.stop().await, Some(0));
     // What was learned has been kept, and the configuration leads to it.
     assert_eq!(said(&raincheck(&["advise", "--store", &store]).await), asked);

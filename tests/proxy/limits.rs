@@ -54,3 +54,37 @@ async fn a_budget_and_a_rate_refuse_in_words_and_numbers_and_a_budget_survives_a
     let sent = upstream.ledger().iter().filter(|line| line.starts_with("costly")).count();
     assert_eq!(sent, 5, "a refused call was sent");
 }
+
+#[tokio::test]
+async fn a_greedy_owner_leaves_a_slot_and_a_start_of_a_tool_to_the_next() {
+    let upstream = Upstream::http().await;
+    let rest = format!(
+        "[[owner.token]]\nname = \"ann\"\ntoken = \"{ANN}\"\n[[owner.token]]\nname = \"bo\"\ntoken = \"{BO}\"\n\
+         [[tool]]\nmatch = \"long\"\nmode = \"task\"\nmax_running = 3\n[[tool]]\nmatch = \"rare\"\nmode = \"task\"\nrate = \"2/2h\""
+    );
+    let ground = Ground::new(&upstream, &rest);
+    let proxy = ground.start().await;
+    let (ann, bo) = (proxy.client().bearer(ANN), proxy.client().bearer(BO));
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        ann.handle("long", "{}").await;
+        runs.push(upstream.run().await);
+    }
+    let waits = ann.handle("long", "{}").await;
+    let status = ann.get(&waits).await.result()["statusMessage"].clone();
+    assert_eq!(status, "queued: next in line for a free slot");
+    let bos = bo.handle("long", "{}").await;
+    upstream.run().await.says("done").await;
+    assert_eq!(bo.ended(&bos).await.result()["status"], "completed");
+    for run in &mut runs {
+        run.says("done").await;
+    }
+    upstream.run().await.says("done").await;
+    assert_eq!(ann.ended(&waits).await.result()["status"], "completed");
+
+    ann.handle("rare", "{}").await;
+    upstream.run().await.says("done").await;
+    assert_eq!(refused(&ann, "rare", -31014).await["reason"], "rate_limited");
+    bo.handle("rare", "{}").await;
+    upstream.run().await.says("done").await;
+}

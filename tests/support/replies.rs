@@ -9,9 +9,14 @@ use tokio::time::timeout;
 /// No step of a call takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The next event.
+/// The next event that says more than that the call begins.
 pub(crate) async fn next(reply: &mut Reply) -> Event {
-    timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap()
+    loop {
+        match timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap() {
+            Event::Began => {}
+            event => return event,
+        }
+    }
 }
 
 pub(crate) async fn asked(reply: &mut Reply) -> Ask {

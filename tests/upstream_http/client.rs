@@ -99,7 +99,12 @@ pub(crate) async fn all(mut reply: Reply) -> Seen {
             match event {
                 Event::Progress(at) => progress.push(at.describe()),
                 Event::Log(_) => logs += 1,
-                Event::Ask(_) | Event::Notification(_) | Event::Attached(_) | Event::Paused | Event::Anchored(_) => {}
+                Event::Ask(_)
+                | Event::Notification(_)
+                | Event::Attached(_)
+                | Event::Paused
+                | Event::Anchored(_)
+                | Event::Began => {}
                 Event::Done(outcome) => return Seen { progress, logs, outcome },
             }
         }

@@ -133,7 +133,12 @@ fn tool(name: &str, session: ClientSession) -> Call {
 }
 
 async fn next(reply: &mut Reply) -> Event {
-    tokio::time::timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap()
+    loop {
+        match tokio::time::timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap() {
+            Event::Began => {}
+            event => return event,
+        }
+    }
 }
 
 async fn asked(reply: &mut Reply) -> Ask {

@@ -75,7 +75,12 @@ async fn server_with(tasks: Tasks) -> Server {
 }
 
 async fn next(reply: &mut Reply) -> Event {
-    timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap()
+    loop {
+        match timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap() {
+            Event::Began => {}
+            event => return event,
+        }
+    }
 }
 
 async fn anchor(reply: &mut Reply) -> Anchor {

@@ -52,7 +52,12 @@ async fn slow() -> Server {
 
 async fn running(client: &Client, tool: &str) -> Reply {
     let mut reply = client.tool(tool).await;
-    let first = tokio::time::timeout(PATIENCE, reply.next()).await.unwrap();
+    let first = loop {
+        match tokio::time::timeout(PATIENCE, reply.next()).await.unwrap() {
+            Some(Event::Began) => {}
+            event => break event,
+        }
+    };
     assert!(matches!(first, Some(Event::Progress(_))), "{first:?}");
     reply
 }

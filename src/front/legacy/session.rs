@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
@@ -17,6 +16,7 @@ use super::outflow::{Outflow, Request, Subject};
 use super::questions::{Given, QuestionIds, Questions};
 use super::revision::Revision;
 use crate::front::call_key;
+use crate::front::refusal;
 use crate::front::running::{self, Running, Wanted};
 use crate::protocol::error::code;
 use crate::protocol::{
@@ -24,6 +24,7 @@ use crate::protocol::{
     Outcome, Params, Principal, Reason, Reply, RequestId, Retry, Rope, RpcError, TaskSupport, message, meta_key,
     reshape,
 };
+use crate::share::Places;
 
 /// Passes a call to the layers behind.
 pub(in crate::front) type Calls = Arc<dyn Fn(Call) -> BoxFuture<'static, Reply> + Send + Sync>;
@@ -43,8 +44,8 @@ pub(in crate::front) struct Seed {
     pub(in crate::front) same_id: SameId,
     /// Ids for what the server asks.
     pub(in crate::front) question_ids: QuestionIds,
-    /// Places for calls, and how many there are (`limits.calls` and `limits.queue`).
-    pub(in crate::front) places: (Arc<Semaphore>, usize),
+    /// Places for calls (`limits.calls` and `limits.queue`).
+    pub(in crate::front) places: Places,
 }
 
 /// An open session. Clones are the same session; it ends when the [`Outflow`] of the session is dropped.
@@ -149,7 +150,8 @@ pub(in crate::front) async fn open(
             | Event::Ask(_)
             | Event::Notification(_)
             | Event::Paused
-            | Event::Anchored(_) => {}
+            | Event::Anchored(_)
+            | Event::Began => {}
         }
     };
     let offered = result.member(reshape::OFFERED_TASKS);
@@ -264,17 +266,18 @@ impl Session {
         let span = running::span(&self.0.seed.server, &method, named.as_deref());
         // A client must always be able to ask after its tasks.
         let needs_place = !(self.0.tasks == TaskSupport::Augmenting && asks_after_tasks(&method));
-        let place = needs_place.then(|| Arc::clone(&self.0.seed.places.0).try_acquire_owned().ok()).flatten();
+        let seed = &self.0.seed;
+        let place = needs_place.then(|| seed.places.take(&seed.principal)).transpose();
         let at_once = match (&flight, &place, params) {
             (None, _, _) => Err(Outcome::Error(RpcError::new(
                 code::INVALID_REQUEST,
                 "Invalid request: a request with this id has no answer yet",
             ))),
             (_, _, Err(error)) => Err(Outcome::Error(error)),
-            (Some(_), place, Ok(params)) => match self.without_server(&method) {
-                Some(outcome) => Err(outcome),
-                None if needs_place && place.is_none() => Err(Outcome::Failed(self.too_many_calls())),
-                None => match call_key::read(&method, &params, &credentials) {
+            (Some(_), place, Ok(params)) => match (self.without_server(&method), place) {
+                (Some(outcome), _) => Err(outcome),
+                (None, Err(why)) => Err(Outcome::Failed(refusal::too_many_calls(*why, seed.places.most()))),
+                (None, Ok(_)) => match call_key::read(&method, &params, &credentials) {
                     Ok(key) => Ok((params, key)),
                     Err(error) => Err(Outcome::Error(error)),
                 },
@@ -285,6 +288,7 @@ impl Session {
                 let mut caller = self.0.seed.caller(&self.0.abilities, self.0.tasks, token.clone(), credentials);
                 caller.key = key;
                 let call = Call { method: method.clone(), params, caller, arrived: Instant::now() };
+                let place = place.ok().flatten();
                 Running::new((self.0.seed.calls)(call), &method, wanted, place, span)
             }
             Err(outcome) => Running::new(std::future::ready(Reply::ready(outcome)), &method, wanted, None, span),
@@ -313,12 +317,6 @@ impl Session {
             },
             _ => None,
         }
-    }
-
-    fn too_many_calls(&self) -> Failure {
-        let limit = self.0.seed.places.1;
-        let message = format!("too many calls at once (limits.calls and limits.queue allow {limit}); nothing was sent");
-        Failure::new(Reason::Busy, message, Retry::After(std::time::Duration::from_secs(1)))
     }
 
     fn notification(&self, name: &str, params: Option<Json>, credentials: Credentials) -> Taken {

@@ -37,7 +37,7 @@ fn seed(same_id: SameId, places: usize) -> (Seed, mpsc::UnboundedReceiver<Asked>
         let _ = calls.send(Asked { call, sender });
         std::future::ready(reply).boxed()
     });
-    let places = (Arc::new(Semaphore::new(places)), places);
+    let places = Places::new(places);
     (
         Seed {
             calls,

@@ -13,13 +13,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::Pieces;
 use super::refusal::Refusal;
 use super::sse::{self, KeepAlive};
 use crate::jobs::Jobs;
 use crate::protocol::{Reply, RequestId};
+use crate::share::Place;
 
 pub(super) use self::feed::Feed;
 pub(super) use self::filter::Filter;
@@ -30,13 +30,13 @@ pub(super) struct Subscription {
     pieces: Pieces,
     keep_alive: KeepAlive,
     /// The place among the open streams.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 /// What every subscription needs.
 pub(super) struct Terms {
     /// The place among the open streams.
-    pub(super) place: OwnedSemaphorePermit,
+    pub(super) place: Place,
     /// How long the stream may be silent.
     pub(super) keep_alive: Duration,
     /// Where its job runs; a stop of these ends the subscription gracefully.

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::future::Future;
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower_service::Service;
 
@@ -13,6 +12,7 @@ use crate::front::asked::Request;
 use crate::front::exchange;
 use crate::front::running::{self, Step, Wanted, Written};
 use crate::protocol::{Call, Json, Method, Reply, RequestId};
+use crate::share::Place;
 
 /// A call that runs.
 pub(super) struct Answering {
@@ -39,7 +39,7 @@ impl Answering {
         request: Request,
         progress: Option<Json>,
         reply: impl Future<Output = Reply> + Send + 'static,
-        place: Option<OwnedSemaphorePermit>,
+        place: Option<Place>,
         ticket: Ticket,
     ) -> Self {
         let Request { id, method, params, log_level } = request;

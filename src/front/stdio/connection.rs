@@ -8,7 +8,6 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::StatusCode;
 use tokio::io::AsyncRead;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,10 +24,11 @@ use crate::front::asked::{self, Request};
 use crate::front::batch;
 use crate::front::call_key;
 use crate::front::legacy::{Session, Taken};
-use crate::front::refusal::Refusal;
+use crate::front::refusal::{self, Refusal};
 use crate::jobs::Jobs;
 use crate::protocol::message::MessageFault;
 use crate::protocol::{Call, Caller, Credentials, Json, Message, Method, Params, Principal, Reply, RequestId, message};
+use crate::share::{Place, Places};
 use crate::upstream::lines::{Line, Lines};
 use crate::upstream::scan::Addressee;
 
@@ -41,10 +41,10 @@ pub(super) struct Connection<S> {
     in_flight: InFlight,
     /// Requests that were read and have not reached the service yet.
     on_their_way: TaskTracker,
-    calls: Arc<Semaphore>,
-    streams: Arc<Semaphore>,
+    calls: Places,
+    streams: Places,
     /// Requests about tasks, which are never refused; more of them wait unread.
-    asks: Arc<Semaphore>,
+    asks: Places,
     /// Cancelled when nobody waits for answers any more.
     cut: CancellationToken,
     sessions: Sessions,
@@ -75,16 +75,14 @@ where
 {
     pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
         let StdioFront { server, service, limits } = front;
-        let places = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        let (calls, cut, on_their_way) = (places(limits.held()), CancellationToken::new(), TaskTracker::new());
+        let (calls, cut, on_their_way) = (Places::new(limits.held()), CancellationToken::new(), TaskTracker::new());
         let tracked = {
             let (service, on_their_way) = (service.clone(), on_their_way.clone());
             move |call| call::ask(service.clone(), call, on_their_way.token()).boxed()
         };
-        let in_session = (Arc::clone(&calls), limits.held());
-        let sessions = Sessions::new(Arc::new(tracked), server.to_string(), in_session, outbox.clone(), Jobs::new());
+        let sessions = Sessions::new(Arc::new(tracked), server.to_string(), calls.clone(), outbox.clone(), Jobs::new());
         let in_flight = InFlight::new(cut.clone());
-        let (streams, asks) = (places(limits.streams), places(ASKS_AT_ONCE));
+        let (streams, asks) = (Places::new(limits.streams), Places::new(ASKS_AT_ONCE));
         Self { server, service, limits, outbox, in_flight, on_their_way, calls, streams, asks, cut, sessions, jobs }
     }
 
@@ -289,16 +287,11 @@ where
     }
 
     /// A place among the calls at the same time. A client must always be able to ask after its tasks.
-    async fn place(&self, request: &Request) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+    async fn place(&self, request: &Request) -> Result<Option<Place>, Refusal> {
         if matches!(request.method, Method::GetTask | Method::UpdateTask | Method::CancelTask) {
-            return Ok(Arc::clone(&self.asks).acquire_owned().await.ok());
+            return Ok(Some(self.asks.wait(&Principal::Local).await));
         }
-        let place = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-            let limit = self.limits.held();
-            Refusal::busy(format!(
-                "too many calls at once (limits.calls and limits.queue allow {limit}); nothing was sent"
-            ))
-        })?;
-        Ok(Some(place))
+        let crowded = |why| Refusal::failed(&refusal::too_many_calls(why, self.calls.most()));
+        Ok(Some(self.calls.take(&Principal::Local).map_err(crowded)?))
     }
 }

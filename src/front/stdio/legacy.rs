@@ -1,22 +1,22 @@
 //! The session of a legacy client on this connection: opened by its `initialize`, opened again when the server is
 //! lost.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::outbox::Outbox;
 use crate::front::legacy::{self, Calls, Opened, Outflow, Outgoing, QuestionIds, SameId, Seed, Session};
 use crate::jobs::Jobs;
 use crate::protocol::{Credentials, Params, Principal, RequestId, Rope};
+use crate::share::Places;
 
 /// Opens sessions, one after the other.
 pub(super) struct Sessions {
     calls: Calls,
     server: String,
-    places: (Arc<Semaphore>, usize),
+    places: Places,
     outbox: Outbox,
     /// All sessions are on one connection.
     question_ids: QuestionIds,
@@ -71,13 +71,7 @@ enum Purpose {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Sessions {
-    pub(super) fn new(
-        calls: Calls,
-        server: String,
-        places: (Arc<Semaphore>, usize),
-        outbox: Outbox,
-        jobs: Jobs,
-    ) -> Self {
+    pub(super) fn new(calls: Calls, server: String, places: Places, outbox: Outbox, jobs: Jobs) -> Self {
         Self { calls, server, places, outbox, question_ids: QuestionIds::default(), jobs }
     }
 

@@ -1,35 +1,29 @@
 //! `subscriptions/listen` on the shared channel (2026-07-28, subscriptions).
 
 use std::future::Future;
-use std::sync::Arc;
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::in_flight::Ticket;
 use super::outbox::Outbox;
 use super::refused;
 use crate::front::asked::Request;
 use crate::front::listen::{Feed, Filter};
-use crate::front::refusal::Refusal;
+use crate::front::refusal::{self, Refusal};
 use crate::jobs::Jobs;
 use crate::protocol::{Caller, Reply, RequestId};
+use crate::share::{Place, Places};
 
 /// A place for the subscription that `request` asks for, if it may be had, and what it wants to hear of.
-pub(super) fn check(
-    request: &Request,
-    caller: &Caller,
-    streams: &Arc<Semaphore>,
-) -> Result<(OwnedSemaphorePermit, Filter), Refusal> {
+pub(super) fn check(request: &Request, caller: &Caller, streams: &Places) -> Result<(Place, Filter), Refusal> {
     let filter = Filter::read(&request.params, caller.tasks)?;
-    let place = Arc::clone(streams).try_acquire_owned();
-    let busy = "too many open subscriptions at once (limits.streams); try again later";
-    Ok((place.map_err(|_| Refusal::busy(busy.to_owned()))?, filter))
+    let place = streams.take(&caller.principal);
+    let busy = |why| Refusal::failed(&refusal::crowded(why, "open subscriptions", "limits.streams"));
+    Ok((place.map_err(busy)?, filter))
 }
 
 /// Keeps a subscription until it is cancelled, or `jobs` stop or the server ends it: then it ends with its answer.
 pub(super) async fn run(
     ticket: Ticket,
-    (place, filter): (OwnedSemaphorePermit, Filter),
+    (place, filter): (Place, Filter),
     id: RequestId,
     reply: impl Future<Output = Reply> + Send + 'static,
     outbox: Outbox,

@@ -97,8 +97,8 @@ type Key = (u64, (u64, ()));
 const NO_TOOL: u64 = 0;
 
 impl Gate {
-    /// A gate with so many slots, for which so many may wait. Of both the last eighth is for owners who have fewer than
-    /// are left, so that none can take all.
+    /// A gate with so many slots, for which so many may wait. None can take all of either, nor of those of a tool
+    /// ([`Company`](crate::share::Company)).
     pub(in crate::runner) fn new(slots: usize, most_waiting: usize) -> Arc<Self> {
         let state = State {
             slots: Slots::new(slots),
@@ -121,10 +121,12 @@ impl Gate {
         let tool_key = |tool: &GuestTool<'_>| self.keys.hash_one((tool.server, tool.name));
         let mut state = self.state();
         let slots = &mut state.slots;
+        slots.company.meet(guest.principal);
         let limited = guest.tool.filter(|tool| has_limits(tool.policy));
         let claim = Claim {
             owner: slots.owners.place(owner),
             tool: limited.map(|tool| slots.tools.place(tool_key(&tool))),
+            part: limited.map(|tool| slots.parts.place(self.keys.hash_one((owner, tool_key(&tool))))),
             owner_runs: guest.tool.and_then(|tool| tool.limits.max_running),
             tool_runs: limited.and_then(|tool| tool.policy.max_running),
             is_tool: guest.tool.is_some(),
@@ -188,7 +190,7 @@ impl State {
             if left == 0 {
                 return Err(refusal::tool_queue_full(guest.name, tool.pace.estimate()));
             }
-            if left <= kept_of(most) && self.waiting_at(key) >= left {
+            if !self.slots.company.may_take(most, left, self.waiting_at(key)) {
                 return Err(refusal::tool_queue_share_full(guest.name, tool.pace.estimate()));
             }
         }
@@ -199,7 +201,7 @@ impl State {
         if left == 0 {
             return Err(refusal::queue_full(self.pace.estimate()));
         }
-        if left <= self.most_waiting / 8 && owner_waits >= left {
+        if !self.slots.company.may_take(self.most_waiting, left, owner_waits) {
             return Err(refusal::queue_share_full(self.pace.estimate()));
         }
         Ok(())
@@ -250,12 +252,6 @@ impl State {
             tool.waiting = tool.waiting.saturating_add_signed(change);
         }
     }
-}
-
-/// How many places of a tool's line are for owners who have fewer than are left: the last eighth, but at least one,
-/// since lines of tools are short.
-fn kept_of(most: usize) -> usize {
-    if most < 2 { 0 } else { (most / 8).max(1) }
 }
 
 fn has_limits(policy: &ToolPolicy) -> bool {

@@ -19,6 +19,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,7 @@ use super::{Bounds, Plan, What};
 use crate::config::{Cost, OwnerLimits, OwnerRules};
 use crate::jobs::Jobs;
 use crate::protocol::{Failure, Principal};
+use crate::shared_map::SharedMap;
 use crate::store::{Quotas, Store};
 use crate::task::Owner;
 
@@ -42,7 +44,18 @@ pub(super) struct Admission {
     rules: OwnerRules,
     /// Owners whose names the configuration tells, by their digests.
     known: HashMap<[u8; 32], Principal>,
+    /// Owners of tasks that were left whose names are not known, until they come.
+    strangers: Strangers,
     purses: Arc<Purses>,
+}
+
+/// Owners of whom only the digest is known.
+#[derive(Debug)]
+struct Strangers {
+    store: Store,
+    digests: SharedMap<[u8; 32], ()>,
+    /// Whether there is any: most calls need not look.
+    any: AtomicBool,
 }
 
 /// What a call was let in with.
@@ -66,18 +79,26 @@ impl Admission {
         let purses = Purses::open(store, jobs, ending, &rules);
         let known = known(store, &rules);
         store.limit_owners(quotas(&rules, &known));
-        Self { gate: Gate::new(bounds.running, bounds.waiting), rules, known, purses }
+        let strangers = Strangers { store: store.clone(), digests: SharedMap::default(), any: AtomicBool::default() };
+        Self { gate: Gate::new(bounds.running, bounds.waiting), rules, known, strangers, purses }
     }
 
     /// Who an owner is that a record names: by name if that can be known, so that nobody has its limits twice.
     pub(super) fn who(&self, owner: &Owner) -> Principal {
-        self.known.get(owner.digest()).cloned().unwrap_or_else(|| owner.principal())
+        self.known.get(owner.digest()).cloned().unwrap_or_else(|| {
+            self.strangers.digests.insert(*owner.digest(), ());
+            self.strangers.any.store(true, Ordering::Release);
+            owner.principal()
+        })
     }
 
     /// Lets a call in, or says why not. Then nothing was counted.
     pub(super) fn admit(&self, principal: &Principal, plan: &Plan) -> Result<Admitted, Failure> {
+        let recorded = self.strangers.find(principal);
+        // What it left and what it calls anew count together.
+        let counted = recorded.as_ref().unwrap_or(principal);
         let What::Tool(name) = &plan.what else {
-            let entry = self.gate.enter(&Guest { principal, tool: None })?;
+            let entry = self.gate.enter(&Guest { principal: counted, tool: None })?;
             return Ok(Admitted { entry, fare: None });
         };
         let (limits, policy) = (self.limits(principal), &*plan.policy);
@@ -87,7 +108,7 @@ impl Admission {
             None => None,
         };
         let tool = GuestTool { server: &plan.server, name, policy, limits };
-        let entry = self.gate.enter(&Guest { principal, tool: Some(tool) })?;
+        let entry = self.gate.enter(&Guest { principal: counted, tool: Some(tool) })?;
         Ok(Admitted { entry, fare })
     }
 
@@ -106,6 +127,17 @@ impl Admission {
 
     fn limits(&self, principal: &Principal) -> &OwnerLimits {
         self.rules.of(name_of(principal))
+    }
+}
+
+impl Strangers {
+    /// The owner of tasks that were left, if `principal` is one.
+    fn find(&self, principal: &Principal) -> Option<Principal> {
+        if !self.any.load(Ordering::Acquire) || matches!(principal, Principal::Local | Principal::Anonymous) {
+            return None;
+        }
+        let owner = self.store.owner(principal);
+        self.digests.with(owner.digest(), |()| owner.principal())
     }
 }
 

@@ -17,9 +17,24 @@ pub(super) struct Bucket {
 impl Bucket {
     /// How long it takes until there is a token; `None` if there is one now.
     pub(super) fn wait(&self, rate: Rate, now: Instant) -> Option<Duration> {
-        let missing = self.full_at.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
-        let room = interval(rate).saturating_mul(rate.count.saturating_sub(1));
-        missing.checked_sub(room).filter(|wait| !wait.is_zero())
+        missing_time(self, now).checked_sub(room(rate, 0)).filter(|wait| !wait.is_zero())
+    }
+
+    /// The same for somebody who took those that are missing in `own`, while the last `kept` are for those who took fewer
+    /// than are left.
+    pub(super) fn share_wait(&self, own: &Self, kept: u32, rate: Rate, now: Instant) -> Option<Duration> {
+        let (all, own) = (missing_time(self, now), missing_time(own, now));
+        let until_plenty = all.saturating_sub(room(rate, kept));
+        // Enough when no more than `taken` are missing of its own, and one more than that is left. It has less of the one
+        // to wait for, and more of the other, the larger `taken` is: the best is where both are about the same.
+        let until = |taken: u32| {
+            own.saturating_sub(interval(rate).saturating_mul(taken)).max(all.saturating_sub(room(rate, taken)))
+        };
+        let both = (2 * interval(rate).as_nanos()).max(1);
+        let best = room(rate, 0).saturating_add(own).saturating_sub(all).as_nanos() / both;
+        let best = u32::try_from(best).unwrap_or(u32::MAX).min(rate.count.saturating_sub(1));
+        let next = best.saturating_add(1).min(rate.count.saturating_sub(1));
+        Some(until_plenty.min(until(best)).min(until(next))).filter(|wait| !wait.is_zero())
     }
 
     /// Takes a token.
@@ -35,6 +50,16 @@ impl Bucket {
     }
 }
 
+/// The time until nothing is missing.
+fn missing_time(bucket: &Bucket, now: Instant) -> Duration {
+    bucket.full_at.map_or(Duration::ZERO, |full| full.saturating_duration_since(now))
+}
+
+/// How much of that leaves one token beside those that are kept.
+fn room(rate: Rate, kept: u32) -> Duration {
+    interval(rate).saturating_mul(rate.count.saturating_sub(kept).saturating_sub(1))
+}
+
 /// The time from one token to the next, rounded up: never more than so many in a period.
 fn interval(rate: Rate) -> Duration {
     let nanos = rate.per.as_nanos().div_ceil(u128::from(rate.count.max(1)));
@@ -46,6 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::share::Company;
 
     const fn rate(count: u32, seconds: u64) -> Rate {
         Rate { count, per: Duration::from_secs(seconds) }
@@ -69,6 +95,38 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_share_is_what_counting_tokens_gives_and_its_wait_is_exact(
+            count in 1..40_u32,
+            takes in proptest::collection::vec((any::<bool>(), 0..3_000_u64), 1..100),
+        ) {
+            let (start, rate) = (Instant::now(), rate(count, 60));
+            let (mut all, mut own, mut now) = (Bucket::default(), Bucket::default(), start);
+            let kept = u32::try_from(Company::Others.kept_of(count as usize)).unwrap();
+            let missing = |bucket: &Bucket, now| {
+                usize::try_from(missing_time(bucket, now).as_nanos().div_ceil(interval(rate).as_nanos())).unwrap()
+            };
+            for (is_own, later) in takes {
+                now += Duration::from_millis(later);
+                let whole = count as usize - missing(&all, now);
+                let may_take = Company::Others.may_take(count as usize, whole, missing(&own, now));
+                match all.share_wait(&own, kept, rate, now) {
+                    None => {
+                        prop_assert!(may_take, "{whole}");
+                        all.take(rate, now);
+                        if is_own {
+                            own.take(rate, now);
+                        }
+                    }
+                    Some(wait) => {
+                        prop_assert!(!may_take);
+                        prop_assert!(all.share_wait(&own, kept, rate, now + wait).is_none());
+                        prop_assert!(all.share_wait(&own, kept, rate, now + wait - Duration::from_nanos(1)).is_some());
+                    }
+                }
+            }
+        }
+
         #[test]
         fn a_wait_is_neither_too_long_nor_too_short_and_never_more_than_the_burst_and_the_refill_start(
             count in 1..50_u32,

@@ -46,6 +46,15 @@ pub(super) fn tool_rate(tool: &str, rate: Rate, wait: Duration) -> Failure {
     Failure::new(Reason::RateLimited, message, after(wait))
 }
 
+pub(super) fn tool_rate_share(tool: &str, rate: Rate, wait: Duration) -> Failure {
+    let (tool, shown_wait) = (shown(tool), rounded(wait));
+    let message = format!(
+        "{tool} may be started {rate} times (rate), and you have had your share of that; nothing was sent, try again in \
+         {shown_wait}"
+    );
+    Failure::new(Reason::RateLimited, message, after(wait))
+}
+
 pub(super) fn owner_rate(rate: Rate, wait: Duration) -> Failure {
     let shown_wait = rounded(wait);
     let message =

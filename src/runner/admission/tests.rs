@@ -28,7 +28,8 @@ impl Of {
 
     fn enter(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Result<Entry, Failure> {
         let tool = GuestTool { server: "s", name, policy: &self.policy, limits: &self.limits };
-        gate.enter(&Guest { principal: &Principal::Named(who.into()), tool: Some(tool) })
+        let principal = if who == LOCAL { Principal::Local } else { Principal::Named(who.into()) };
+        gate.enter(&Guest { principal: &principal, tool: Some(tool) })
     }
 
     fn wait(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Ticket {
@@ -50,8 +51,11 @@ impl Of {
     }
 }
 
-fn two() -> ToolPolicy {
-    ToolPolicy { max_running: Some(2), ..ToolPolicy::default() }
+/// The one user of this machine.
+const LOCAL: &str = "local";
+
+fn runs(most: usize) -> Of {
+    Of::tool(ToolPolicy { max_running: Some(most), ..ToolPolicy::default() })
 }
 
 fn is_ready(ticket: &mut Ticket) -> Option<Permits> {
@@ -100,10 +104,10 @@ fn leaving_the_line_moves_the_others_up() {
 
 #[test]
 fn who_waits_for_a_busy_tool_holds_nothing_that_others_need() {
-    let (gate, limited, free) = (Gate::new(3, 10), Of::tool(two()), Of::default());
-    let (first, _second) = (limited.free(&gate, "ann", "slow"), limited.free(&gate, "ann", "slow"));
+    let (gate, limited, free) = (Gate::new(3, 10), runs(2), Of::default());
+    let (first, _second) = (limited.free(&gate, "ann", "slow"), limited.free(&gate, "cy", "slow"));
     let mut slow = limited.wait(&gate, "ann", "slow");
-    let quick = free.free(&gate, "ann", "quick");
+    let quick = free.free(&gate, "dan", "quick");
     // All three slots are taken now; who comes next waits for any.
     let mut other = free.wait(&gate, "bo", "quick");
     drop(quick);
@@ -165,6 +169,42 @@ fn nobody_takes_the_last_slots_while_others_have_none() {
 }
 
 #[test]
+fn nobody_takes_the_last_slots_of_a_tool_while_others_have_none() {
+    // One slot cannot be shared; of two or more one at least is left.
+    for (most, own) in [(1, 1), (2, 1), (3, 2), (4, 3), (16, 14)] {
+        let (gate, of) = (Gate::new(100, 100), runs(most));
+        let mut greedy: Vec<_> = (0..own).map(|_| of.free(&gate, "greedy", "t")).collect();
+        let mut more = of.wait(&gate, "greedy", "t");
+        // Other tools are no matter.
+        let _elsewhere = runs(most).free(&gate, "greedy", "other");
+        if most == 1 {
+            continue;
+        }
+        let ann = of.free(&gate, "ann", "t");
+        let mut second = of.wait(&gate, "ann", "t");
+        drop(ann);
+        assert!(is_ready(&mut second).is_some(), "{most}");
+        greedy.pop();
+        assert!(is_ready(&mut more).is_some(), "{most}: its own place is free again");
+    }
+}
+
+#[test]
+fn the_one_user_of_a_machine_has_every_slot_until_somebody_else_comes() {
+    for (slots, of) in [(2, Of::default()), (100, runs(2))] {
+        let gate = Gate::new(slots, 4);
+        let (first, second) = (of.free(&gate, LOCAL, "t"), of.free(&gate, LOCAL, "t"));
+        let mut third = of.wait(&gate, LOCAL, "t");
+        let mut ann = of.wait(&gate, "ann", "t");
+        drop(first);
+        assert!(is_ready(&mut third).is_none(), "there is somebody to leave the last one to");
+        assert!(is_ready(&mut ann).is_some());
+        drop(second);
+        assert!(is_ready(&mut third).is_some());
+    }
+}
+
+#[test]
 fn nobody_fills_the_line_and_each_refusal_names_its_limit() {
     let (gate, of) = (Gate::new(1, 16), Of::tool(ToolPolicy { max_queued: Some(15), ..ToolPolicy::default() }));
     let _running = of.free(&gate, "greedy", "t");
@@ -201,15 +241,15 @@ async fn a_rate_lets_so_many_start_and_says_exactly_when_the_next_may() {
     let by_tool = Of::tool(ToolPolicy { rate, ..ToolPolicy::default() });
     let by_owner = Of::owner(OwnerLimits { rate, ..OwnerLimits::default() });
     for (of, named) in [(by_tool, "(rate)"), (by_owner, "rate of the owner")] {
-        let _runs = (of.free(&gate, "ann", "t"), of.free(&gate, "ann", "t"));
-        let refused = of.refused(&gate, "ann", "t");
+        let _runs = (of.free(&gate, LOCAL, "t"), of.free(&gate, LOCAL, "t"));
+        let refused = of.refused(&gate, LOCAL, "t");
         assert_eq!((refused.reason, refused.retry), (Reason::RateLimited, Retry::After(Duration::from_secs(30))));
         assert!(refused.message.contains(named) && refused.message.contains("2/1m"), "{}", refused.message);
         tokio::time::advance(Duration::from_millis(29_999)).await;
-        assert_eq!(of.refused(&gate, "ann", "t").retry, Retry::After(Duration::from_millis(1)));
+        assert_eq!(of.refused(&gate, LOCAL, "t").retry, Retry::After(Duration::from_millis(1)));
         tokio::time::advance(Duration::from_millis(1)).await;
-        of.free(&gate, "ann", "t");
-        of.refused(&gate, "ann", "t");
+        of.free(&gate, LOCAL, "t");
+        of.refused(&gate, LOCAL, "t");
     }
     // The tool's rate is for all owners, the owner's for all tools.
     let of = Of {
@@ -220,7 +260,34 @@ async fn a_rate_lets_so_many_start_and_says_exactly_when_the_next_may() {
     drop((of.free(&gate, "ann", "a"), of.free(&gate, "ann", "b")));
     assert!(of.refused(&gate, "ann", "c").message.contains("owner"));
     drop(of.free(&gate, "bo", "a"));
-    assert!(of.refused(&gate, "bo", "a").message.contains("\"a\""));
+    assert!(of.refused(&gate, "cy", "a").message.contains("\"a\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_takes_the_last_starts_of_a_rate_while_others_have_had_none() {
+    let rate = Some(Rate { count: 4, per: Duration::from_secs(40) });
+    let (gate, of) = (Gate::new(100, 100), Of::tool(ToolPolicy { rate, ..ToolPolicy::default() }));
+    let seconds = |seconds| Retry::After(Duration::from_secs(seconds));
+    for _ in 0..3 {
+        drop(of.free(&gate, "greedy", "t"));
+    }
+    let refused = of.refused(&gate, "greedy", "t");
+    assert_eq!((refused.reason, refused.retry), (Reason::RateLimited, seconds(10)));
+    assert!(refused.message.contains("your share") && refused.message.contains("4/40s"), "{}", refused.message);
+    // The greedy one loses nothing of the rate, only of the burst.
+    tokio::time::advance(Duration::from_secs(10)).await;
+    drop(of.free(&gate, "greedy", "t"));
+    of.refused(&gate, "greedy", "t");
+    drop(of.free(&gate, "ann", "t"));
+    let refused = of.refused(&gate, "bo", "t");
+    assert_eq!(refused.retry, seconds(10));
+    assert!(!refused.message.contains("your share"), "{}", refused.message);
+    assert_eq!(
+        (of.refused(&gate, "greedy", "t").retry, of.refused(&gate, "ann", "t").retry),
+        (seconds(20), seconds(10))
+    );
+    tokio::time::advance(Duration::from_secs(10)).await;
+    drop(of.free(&gate, "bo", "t"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,7 +318,7 @@ fn nobody_is_told_to_come_back_too_early() {
 
 #[test]
 fn a_refused_call_counts_for_nothing() {
-    let rate = Some(Rate { count: 2, per: Duration::from_mins(1) });
+    let rate = Some(Rate { count: 3, per: Duration::from_mins(1) });
     let gate = Gate::new(1, 1);
     let of = Of::tool(ToolPolicy { rate, max_queued: Some(1), ..ToolPolicy::default() });
     let running = of.free(&gate, "ann", "t");

@@ -207,6 +207,7 @@ impl Runner {
             match session {
                 Ok(session) => {
                     log_level::ask(&*session, call).await;
+                    session.tell_begin(sender);
                     return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
                         None => {
                             // Nobody could listen on with a caller's credentials, which are kept in memory only.

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::opening::Key;
-use self::slot::{Slot, State, Visit};
+use self::slot::{Slot, State, Visit, Wait};
 use super::outcome;
 use super::questions::Floor;
 use super::stdio::connection::Connection;
@@ -285,7 +285,7 @@ impl<C: Connect> Sessions<C> {
         let broken = || outcome::not_started(&self.0.server.name, "connecting broke off");
         if let Some(session) = visit.slot.session() {
             let serial = self.0.server.serial && want.waits_for_its_turn();
-            return Ok(visit.take_turn(session, serial).await);
+            return Ok(visit.take_turn(session, serial, Wait::None).await);
         }
         let mut state = visit.slot.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
@@ -293,7 +293,7 @@ impl<C: Connect> Sessions<C> {
         match settled {
             Ok(State::Open(session)) => {
                 let serial = self.0.server.serial && want.waits_for_its_turn();
-                Ok(visit.take_turn(session, serial).await)
+                Ok(visit.take_turn(session, serial, Wait::Some).await)
             }
             Ok(State::Failed(failure)) => Err(failure),
             Ok(State::Connecting) | Err(_) => Err(broken()),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Session, Want};
-use crate::protocol::Failure;
+use crate::protocol::{Event, Failure, ReplySender};
 
 #[derive(Debug)]
 pub(super) struct Slot<S> {
@@ -58,7 +58,17 @@ pub(super) struct Visit<S> {
 pub(in crate::upstream) struct Lease<S> {
     session: S,
     visit: Visit<S>,
+    wait: Wait,
     _turn: Option<OwnedSemaphorePermit>,
+}
+
+/// Whether a visit could be used at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It could.
+    None,
+    /// The session had to be opened first, or took others before.
+    Some,
 }
 
 impl<S: Session> Slot<S> {
@@ -136,10 +146,17 @@ impl<S> Slot<S> {
 }
 
 impl<S> Visit<S> {
-    /// Waits for the turn of this visit, if `serial`.
-    pub(super) async fn take_turn(self, session: S, serial: bool) -> Lease<S> {
-        let turn = if serial { Arc::clone(&self.slot.turn).acquire_owned().await.ok() } else { None };
-        Lease { session, visit: self, _turn: turn }
+    /// Waits for the turn of this visit, if `serial`. `wait` is whether it had to wait before.
+    pub(super) async fn take_turn(self, session: S, serial: bool, mut wait: Wait) -> Lease<S> {
+        let turn = if !serial {
+            None
+        } else if let Ok(turn) = Arc::clone(&self.slot.turn).try_acquire_owned() {
+            Some(turn)
+        } else {
+            wait = Wait::Some;
+            Arc::clone(&self.slot.turn).acquire_owned().await.ok()
+        };
+        Lease { session, visit: self, wait, _turn: turn }
     }
 }
 
@@ -163,6 +180,13 @@ impl<S> Drop for Visit<S> {
 }
 
 impl<S> Lease<S> {
+    /// Says that a call begins only now, if it had to wait for the session.
+    pub(in crate::upstream) fn tell_begin(&self, sender: &ReplySender) {
+        if self.wait == Wait::Some {
+            sender.event(Event::Began);
+        }
+    }
+
     /// Resolves when no call runs on the session in whose course the server may ask.
     pub(in crate::upstream) async fn calls_over(&self) {
         let slot = &self.visit.slot;

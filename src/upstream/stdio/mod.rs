@@ -80,6 +80,7 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
             Err(failure) => return sender.done(Outcome::Failed(failure)),
         };
         log_level::ask(&*process, call).await;
+        process.tell_begin(&sender);
         match drive::on_connection(process.connection(), call, sender).await {
             Handed::Over => return,
             Handed::NotTaken(back) => sender = back,

@@ -222,6 +222,35 @@ async fn sessions_over_the_limit_take_the_place_of_one_that_is_idle_or_are_refus
 }
 
 #[tokio::test]
+async fn an_owner_with_its_share_of_sessions_makes_room_among_its_own() {
+    let (greedy, anns) = ("authorization: Bearer greedy\r\n", "authorization: Bearer ann\r\n");
+    let mut setup = Setup::new();
+    setup.limits.sessions = 3;
+    let mut server = setup.start().await;
+    let mut client = server.connect().await;
+    let mut idle = Session::open_with(&mut server, &mut client, "2025-11-25", greedy).await;
+    let second = Session::open_with(&mut server, &mut client, "2025-11-25", greedy).await;
+    let ann = Session::open_with(&mut server, &mut client, "2025-11-25", anns).await;
+    // One for one, and none of ann's.
+    let third = Session::open_with(&mut server, &mut client, "2025-11-25", greedy).await;
+    bounded(idle.attached.sender.abandoned()).await;
+    let mut streams = Vec::new();
+    for session in [&second, &third] {
+        let mut stream = server.connect().await;
+        let header = format!("{}{greedy}", session.header());
+        stream.post(&tool("1"), &header).await;
+        streams.push((stream, server.asked().await));
+    }
+    client.post(&initialize("2025-11-25"), greedy).await;
+    let (head, body) = client.response().await;
+    assert_eq!((head.status, code(&body)), (200, -31005));
+    assert!(body.contains("limits.sessions = 3") && body.contains("are for others"), "{body}");
+    let said = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    client.post(said, &format!("{}{anns}", ann.header())).await;
+    assert_eq!(client.response().await.0.status, 202, "ann's session is still there");
+}
+
+#[tokio::test]
 async fn where_the_server_has_no_place_left_an_idle_session_makes_room() {
     let mut server = Setup::new().start().await;
     let mut client = server.connect().await;

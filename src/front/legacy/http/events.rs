@@ -5,12 +5,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::channel::{Event, Reader};
 use super::session::Use;
 use crate::front::body::Pieces;
 use crate::front::sse::{self, KeepAlive};
+use crate::share::Place;
 
 /// The events of a stream, with ids by which a client can come back to it.
 pub(in crate::front) struct EventStream {
@@ -23,7 +23,7 @@ pub(in crate::front) struct EventStream {
     /// A session with an open stream is not idle.
     _usage: Use,
     /// The place among the open streams, if it counts as one.
-    _place: Option<OwnedSemaphorePermit>,
+    _place: Option<Place>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl EventStream {
         first: Option<Event>,
         keep_alive: Duration,
         usage: Use,
-        place: Option<OwnedSemaphorePermit>,
+        place: Option<Place>,
     ) -> Self {
         let mut pieces = Pieces::default();
         pieces.push(match beginning {

@@ -13,19 +13,18 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use tokio::sync::Semaphore;
 
 use self::channel::{Channel, Event, Reader, Return};
 use self::events::{Beginning, EventId};
 use self::pump::{PostStream, Reach};
 use self::session::HttpSession;
-use self::sessions::Sessions;
+use self::sessions::{Sessions, Whose};
 use super::{Calls, NotOpened, Opened, Outflow, Outgoing, QuestionIds, Revision, SameId, Seed, Taken};
 use crate::config::{Limits, Listen};
 use crate::front::batch::{self, Element};
 use crate::front::body::Body;
 use crate::front::media::{self, Accepts};
-use crate::front::refusal::Refusal;
+use crate::front::refusal::{self, Refusal};
 use crate::front::sse;
 use crate::jobs::Jobs;
 use crate::protocol::error::code;
@@ -34,6 +33,7 @@ use crate::protocol::{
     Challenge, Credentials, Failure, Message, Method, Params, Principal, Reason, RequestId, Retry, Rope, headers,
 };
 use crate::protocol::{Json, RpcError};
+use crate::share::Places;
 
 pub(in crate::front) use events::EventStream;
 
@@ -45,8 +45,8 @@ pub(in crate::front) struct Legacy {
     jobs: Jobs,
     keep_alive: Duration,
     session_idle: Duration,
-    calls: (Arc<Semaphore>, usize),
-    streams: (Arc<Semaphore>, usize),
+    calls: Places,
+    streams: Places,
 }
 
 /// Who sends a request, to which server, and with which headers.
@@ -77,8 +77,8 @@ impl Legacy {
         mounts: Vec<(String, Calls)>,
         listen: &Listen,
         limits: &Limits,
-        calls: Arc<Semaphore>,
-        streams: Arc<Semaphore>,
+        calls: Places,
+        streams: Places,
         jobs: Jobs,
     ) -> Self {
         Self {
@@ -88,8 +88,8 @@ impl Legacy {
             jobs,
             keep_alive: listen.keep_alive,
             session_idle: listen.session_idle,
-            calls: (calls, limits.held()),
-            streams: (streams, limits.streams),
+            calls,
+            streams,
         }
     }
 
@@ -174,10 +174,9 @@ impl Legacy {
         if sender.accepts == Accepts::Json {
             return Err(Refusal::http(StatusCode::NOT_ACCEPTABLE, "GET is answered by text/event-stream only"));
         }
-        let place = Arc::clone(&self.streams.0).try_acquire_owned().map_err(|_| {
-            let message =
-                format!("too many open streams at once (limits.streams = {}); try again later", self.streams.1);
-            let failure = Failure::new(Reason::Busy, message, Retry::After(Duration::from_secs(1)));
+        let place = self.streams.take(&sender.principal).map_err(|why| {
+            let limits = format!("limits.streams = {}", self.streams.most());
+            let failure = refusal::crowded(why, "open streams", &limits);
             Refusal::rpc(StatusCode::SERVICE_UNAVAILABLE, RpcError::from(&failure))
         })?;
         let is_primed = session.session.revision().is_primed();
@@ -217,10 +216,10 @@ impl Legacy {
         }
         let bad_params = |error| Refusal::rpc(StatusCode::BAD_REQUEST, error);
         let params = Params::read(&Method::Attach, params).map_err(bad_params)?;
-        let Some(place) = self.sessions.place(&sender.principal).await else {
-            let limit = self.sessions.limit();
-            return Err(Refusal::busy(format!("too many sessions (limits.sessions = {limit}); nothing was sent")));
-        };
+        let place = self.sessions.place(&sender.principal).await.map_err(|why| {
+            let limits = format!("limits.sessions = {}", self.sessions.limit());
+            Refusal::failed(&refusal::crowded(why, "sessions", &limits))
+        })?;
         let calls = self.mounts.iter().find(|(name, _)| name == sender.server).map(|(_, calls)| Arc::clone(calls));
         let Some(calls) = calls else { return Err(Refusal::http(StatusCode::NOT_FOUND, "there is no such server")) };
         let seed = Seed {
@@ -230,12 +229,12 @@ impl Legacy {
             principal: sender.principal.clone(),
             same_id: SameId::Runs,
             question_ids: QuestionIds::default(),
-            places: (Arc::clone(&self.calls.0), self.calls.1),
+            places: self.calls.clone(),
         };
         let mut opened = super::open(seed.clone(), id, params.clone(), credentials.clone()).await;
         // The server may have fewer places than we, all taken by clients that left without a word.
         if opened.as_ref().is_err_and(|refused| refused.reason == Some(Reason::Busy))
-            && self.sessions.make_room(Some(sender.server), &sender.principal)
+            && self.sessions.make_room(Some(sender.server), &sender.principal, Whose::Any).is_some()
         {
             opened = super::open(seed, id, params, credentials).await;
         }

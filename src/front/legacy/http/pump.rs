@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::channel::Channel;
 use super::session::{HttpSession, Use};
 use super::sessions::Sessions;
 use crate::front::legacy::{Outflow, Outgoing};
 use crate::jobs::Jobs;
+use crate::share::Place;
 
 /// What a client gets of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) async fn session(
     sessions: Sessions,
     jobs: Jobs,
     idle: Duration,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) {
     let findable = Findable { session: Arc::clone(&session), sessions };
     let moving = async {

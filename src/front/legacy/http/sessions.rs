@@ -3,20 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use super::session::{HttpSession, KeptBytes};
 use crate::front::legacy::Session;
 use crate::protocol::Principal;
+use crate::share::{NoPlace, Place, Places};
 use crate::shared_map::SharedMap;
 
 /// The open sessions. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Sessions {
     open: Arc<SharedMap<Box<str>, Arc<HttpSession>>>,
-    places: Arc<Semaphore>,
-    limit: usize,
+    places: Places,
     kept: KeptBytes,
+}
+
+/// Whose sessions may make room for one of a principal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Its own.
+    Own,
+    /// Those of others too, if nobody uses them.
+    Any,
 }
 
 /// How long a session of somebody else must have been idle to make room for a new one.
@@ -27,29 +34,35 @@ const ENDING: Duration = Duration::from_secs(2);
 impl Sessions {
     /// No sessions, and this many at most.
     pub(super) fn new(limit: usize) -> Self {
-        let places = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        Self { open: Arc::default(), places, limit, kept: KeptBytes::default() }
+        Self { open: Arc::default(), places: Places::new(limit), kept: KeptBytes::default() }
     }
 
     pub(super) fn limit(&self) -> usize {
-        self.limit
+        self.places.most()
     }
 
     /// A place for a new session of `principal`. Many clients never end theirs, so where there is none, the session that
     /// has been idle for longest makes room: one of the same principal, or one that has been idle for a while.
-    pub(super) async fn place(&self, principal: &Principal) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Some(place);
-        }
-        if !self.make_room(None, principal) {
-            return None;
-        }
-        let place = Arc::clone(&self.places).acquire_owned();
-        tokio::time::timeout(ENDING, place).await.ok()?.ok()
+    pub(super) async fn place(&self, principal: &Principal) -> Result<Place, NoPlace> {
+        let why = match self.places.take(principal) {
+            Ok(place) => return Ok(place),
+            Err(why) => why,
+        };
+        let whose = match why {
+            NoPlace::Full => Whose::Any,
+            NoPlace::Share => Whose::Own,
+        };
+        let place = async {
+            match self.make_room(None, principal, whose)? {
+                Whose::Own => Some(self.places.exchange(principal).await),
+                Whose::Any => Some(self.places.wait(principal).await),
+            }
+        };
+        tokio::time::timeout(ENDING, place).await.ok().flatten().ok_or(why)
     }
 
-    /// Ends the session that has been idle for longest, of one server or of all; false if there is none that may be.
-    pub(super) fn make_room(&self, server: Option<&str>, principal: &Principal) -> bool {
+    /// Ends the session that has been idle for longest, of one server or of all, and says whose it was.
+    pub(super) fn make_room(&self, server: Option<&str>, principal: &Principal, whose: Whose) -> Option<Whose> {
         let mut idlest: Option<(bool, Duration, Arc<HttpSession>)> = None;
         self.open.for_each(|_, session| {
             let Some(idle) = session.idle().filter(|_| server.is_none_or(|server| server == session.server)) else {
@@ -57,18 +70,18 @@ impl Sessions {
             };
             let is_own = session.session.principal() == principal;
             let is_better = idlest.as_ref().is_none_or(|(own, longest, _)| (is_own, idle) > (*own, *longest));
-            if (is_own || idle >= IDLE_ENOUGH) && is_better {
+            if (is_own || (whose == Whose::Any && idle >= IDLE_ENOUGH)) && is_better {
                 idlest = Some((is_own, idle, Arc::clone(session)));
             }
         });
-        let Some((_, _, session)) = idlest else { return false };
+        let (is_own, _, session) = idlest?;
         tracing::info!(
             server = session.server,
             "an idle session of a legacy client was ended to make room for another"
         );
         self.remove(&session);
         session.closing.cancel();
-        true
+        Some(if is_own { Whose::Own } else { Whose::Any })
     }
 
     /// Takes in a session that was opened.

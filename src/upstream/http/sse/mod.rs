@@ -60,6 +60,7 @@ impl SseUpstream {
             };
             session.renew(&self.endpoint.forwarded(&call.caller.credentials));
             log_level::ask(&*session, call).await;
+            session.tell_begin(&sender);
             match drive::on_connection(session.connection(), call, sender).await {
                 Handed::Over => return,
                 Handed::NotTaken(back) => sender = back,
