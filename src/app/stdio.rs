@@ -151,7 +151,7 @@ impl Shared {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {
                 tracing::error!("{error}");
-                let retry = Retry::After(Duration::from_secs(5));
+                let retry = Retry::SOON;
                 return Err(Failure::new(Reason::Store, format!("{error}; nothing was sent"), retry));
             }
             Err(_panic) => return Err(Failure::new(Reason::Store, "the store cannot be opened", Retry::Unknown)),

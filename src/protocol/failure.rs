@@ -84,6 +84,11 @@ pub enum Retry {
     Unknown,
 }
 
+impl Retry {
+    /// Yes, but not at once: when it is worth looking whether what was missing is there again.
+    pub const SOON: Self = Self::After(Duration::from_secs(5));
+}
+
 impl Failure {
     /// A failure of that kind.
     pub fn new(reason: Reason, message: impl Into<String>, retry: Retry) -> Self {

@@ -364,6 +364,6 @@ fn stopping() -> Failure {
     Failure::new(
         Reason::Stopping,
         "Raincheck is stopping; the call was not sent, send it again when it is back",
-        Retry::After(Duration::from_secs(5)),
+        Retry::SOON,
     )
 }

@@ -262,6 +262,6 @@ fn queue_timeout(limit: Duration) -> Failure {
     Failure::new(
         Reason::QueueTimeout,
         format!("no slot was free within {limit} (queue_timeout); the call was not sent, call the tool again later"),
-        Retry::After(Duration::from_secs(5)),
+        Retry::SOON,
     )
 }

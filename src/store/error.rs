@@ -128,9 +128,9 @@ impl CommitError {
                 (Reason::Store, Retry::After(Duration::from_mins(1)))
             }
             Self::OwnerFull { next, .. } => (Reason::Store, next.map_or(Retry::No, Retry::After)),
-            Self::Failed(_) => (Reason::Store, Retry::After(Duration::from_secs(5))),
+            Self::Failed(_) => (Reason::Store, Retry::SOON),
             Self::TooLarge { .. } | Self::Exists => (Reason::Store, Retry::No),
-            Self::Closed => (Reason::Stopping, Retry::After(Duration::from_secs(5))),
+            Self::Closed => (Reason::Stopping, Retry::SOON),
         };
         Failure::new(reason, format!("{self}{addition}"), retry)
     }

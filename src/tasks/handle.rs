@@ -1,17 +1,12 @@
 //! `tasks/get`, `tasks/update` and `tasks/cancel`, answered from the store; the server is not asked.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::protocol::error::code;
 use crate::protocol::reshape;
 use crate::protocol::{Call, Failure, Json, Method, Outcome, Reason, Retry, Rope, RpcError, TaskSupport};
 use crate::runner::{Live, Responses, Runner, view};
 use crate::store::{Committed, ReadError};
 use crate::task::{Canceller, Cause, State, Task, TaskId};
-
-/// When a task that cannot be read now may be asked for again.
-const AGAIN: Duration = Duration::from_secs(5);
+use std::sync::Arc;
 
 /// Answers one of the three. The capability is checked before the id, so that a client without it
 /// learns nothing about ids; a foreign id reads like an unknown one.
@@ -135,7 +130,7 @@ pub(super) fn unreadable(error: &ReadError) -> Outcome {
             return Outcome::Failed(Failure::new(Reason::Store, message, Retry::No));
         }
     };
-    Outcome::Failed(Failure::new(reason, error.to_string(), Retry::After(AGAIN)))
+    Outcome::Failed(Failure::new(reason, error.to_string(), Retry::SOON))
 }
 
 #[cfg(test)]
@@ -149,7 +144,7 @@ mod tests {
             [(ReadError::Busy, Reason::Busy), (ReadError::Closed, Reason::Stopping), (io, Reason::Store)]
         {
             let Outcome::Failed(failure) = unreadable(&error) else { panic!("{error}") };
-            assert_eq!((failure.reason, failure.retry), (reason, Retry::After(AGAIN)));
+            assert_eq!((failure.reason, failure.retry), (reason, Retry::SOON));
         }
         for lost in [ReadError::Damaged, ReadError::NoOutcome] {
             let Outcome::Failed(failure) = unreadable(&lost) else { panic!("{lost}") };

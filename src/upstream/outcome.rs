@@ -5,9 +5,6 @@ use std::time::Duration;
 use crate::config::the_server;
 use crate::protocol::{Failure, Json, Outcome, Reason, Retry};
 
-/// When it is worth looking whether a server is there again.
-const SOON: Duration = Duration::from_secs(5);
-
 /// What a successful answer means. Every result of MCP is an object.
 pub(super) fn of_result(result: Json) -> Outcome {
     if result.is_object() {
@@ -18,14 +15,9 @@ pub(super) fn of_result(result: Json) -> Outcome {
     }
 }
 
-/// Yes, but not at once.
-pub(super) const fn soon() -> Retry {
-    Retry::After(SOON)
-}
-
 /// The server could not be reached or started, so nothing was sent.
 pub(super) fn not_started(server: &str, why: &str) -> Failure {
-    Failure::new(Reason::NotStarted, format!("{} did not take the call: {why}", the_server(server)), soon())
+    Failure::new(Reason::NotStarted, format!("{} did not take the call: {why}", the_server(server)), Retry::SOON)
 }
 
 /// The same, while it is left alone for a while.
@@ -50,12 +42,12 @@ pub(super) fn session_lost(server: &str) -> Failure {
 pub(super) fn too_many_sessions(server: &str, limit: usize) -> Failure {
     let server = the_server(server);
     let text = format!("{server} has {limit} sessions open, as many as max_sessions allows; try again later");
-    Failure::new(Reason::Busy, text, soon())
+    Failure::new(Reason::Busy, text, Retry::SOON)
 }
 
 /// The proxy stops, so nothing was sent.
 pub(super) fn stopping() -> Failure {
-    Failure::new(Reason::Stopping, "the proxy is stopping; nothing was sent", soon())
+    Failure::new(Reason::Stopping, "the proxy is stopping; nothing was sent", Retry::SOON)
 }
 
 /// The answer is longer than a message may be.

@@ -216,7 +216,7 @@ fn nobody_fills_the_line_and_each_refusal_names_its_limit() {
     assert!(refused.message.contains("\"t\"") && refused.message.contains("max_queued"), "{}", refused.message);
     let _bo = of.wait(&gate, "bo", "other");
     let refused = of.refused(&gate, "cy", "other");
-    assert_eq!((refused.reason, refused.retry), (Reason::QueueFull, Retry::After(Duration::from_secs(5))));
+    assert_eq!((refused.reason, refused.retry), (Reason::QueueFull, Retry::SOON));
     assert!(refused.message.contains("limits.queue"), "{}", refused.message);
 }
 
@@ -228,7 +228,7 @@ fn nobody_fills_the_line_of_a_tool_for_all_others() {
     // What waits for other tools does not count.
     let _elsewhere: Vec<_> = (0..3).map(|_| Of::default().wait(&gate, "ann", "other")).collect();
     let refused = of.refused(&gate, "greedy", "t");
-    assert_eq!((refused.reason, refused.retry), (Reason::QueueFull, Retry::After(Duration::from_secs(5))));
+    assert_eq!((refused.reason, refused.retry), (Reason::QueueFull, Retry::SOON));
     assert!(refused.message.contains("\"t\"") && refused.message.contains("your share"), "{}", refused.message);
     let _ann = of.wait(&gate, "ann", "t");
     assert!(of.refused(&gate, "bo", "t").message.contains("too many calls of \"t\""));

@@ -19,7 +19,6 @@ pub(super) use repeat::Repeat;
 pub(super) use wait::Waiter;
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use tower_service::Service;
 
@@ -133,11 +132,11 @@ pub(super) fn key_reused() -> Failure {
 pub(super) fn left_behind() -> Failure {
     let message = "Raincheck is stopping; the call is left to the next process, which goes on with it: send it again \
                    then, with the same key if it has one, and it joins that run";
-    Failure::new(Reason::Stopping, message, Retry::After(Duration::from_secs(5)))
+    Failure::new(Reason::Stopping, message, Retry::SOON)
 }
 
 /// The store cannot say now whether there was an earlier call; nothing was sent.
 fn not_read(error: &ReadError) -> Failure {
     let message = format!("{error}; whether this repeats an earlier call cannot be known now, so nothing was sent");
-    Failure::new(Reason::Store, message, Retry::After(Duration::from_secs(5)))
+    Failure::new(Reason::Store, message, Retry::SOON)
 }

@@ -71,7 +71,7 @@ fn marked(result: &Json) -> Result<Json, JsonError> {
 
 fn unreadable(error: &ReadError) -> Outcome {
     let (reason, retry) = match error {
-        ReadError::Busy => (Reason::Busy, Retry::After(std::time::Duration::from_secs(5))),
+        ReadError::Busy => (Reason::Busy, Retry::SOON),
         _ => (Reason::Store, Retry::Unknown),
     };
     let message = format!("{error}; the tool has run for an earlier call with the same key");

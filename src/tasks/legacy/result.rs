@@ -1,7 +1,5 @@
 //! `tasks/result`: waits for the end of a task, says when its status changes, and asks the client what the tool asks.
 
-use std::time::Duration;
-
 use super::answers::named;
 use super::follow::{self, Sessions, status};
 use super::questions::Asked;
@@ -68,7 +66,7 @@ async fn until_ended(
             // A run that ends soon is waited for; nothing else is left to wait for.
             () = runner.ending(), if runner.live().get(&task.id).is_none() => {
                 let text = "Raincheck is stopping; ask for the result again when it is back";
-                let retry = Retry::After(Duration::from_secs(5));
+                let retry = Retry::SOON;
                 return Err(Outcome::Failed(Failure::new(Reason::Stopping, text, retry)));
             }
         }

@@ -29,7 +29,7 @@ pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
     }
     if status == StatusCode::TOO_MANY_REQUESTS {
         let text = format!("{server} takes no more calls for now: {refusal}{said}");
-        let retry = refusal.retry_after.map_or_else(outcome::soon, Retry::After);
+        let retry = refusal.retry_after.map_or(Retry::SOON, Retry::After);
         return Outcome::Failed(Failure::new(Reason::NotStarted, text, retry));
     }
     if is_of_gateway(status) && !matches!(refusal.error, Some((Some(_), _))) {

@@ -210,7 +210,7 @@ impl Legacy {
             return Err(bad("this session is initialized already; a new one begins without Mcp-Session-Id"));
         }
         if self.jobs.is_stopping() {
-            let retry = Retry::After(Duration::from_secs(5));
+            let retry = Retry::SOON;
             let failure = Failure::new(Reason::Stopping, "the proxy is stopping; nothing was run", retry);
             return Err(Refusal::failed(&failure));
         }
