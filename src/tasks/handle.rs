@@ -8,6 +8,7 @@ use crate::store::{Committed, ReadError};
 use crate::task::{Canceller, Cause, State, Task, TaskId};
 use std::sync::Arc;
 
+
 /// Answers one of the three. The capability is checked before the id, so that a client without it
 /// learns nothing about ids; a foreign id reads like an unknown one.
 pub(super) async fn answer(runner: &Runner, call: &Call) -> Outcome {
