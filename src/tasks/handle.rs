@@ -1,13 +1,13 @@
 //! `tasks/get`, `tasks/update` and `tasks/cancel`, answered from the store; the server is not asked.
 
+use std::sync::Arc;
+
 use crate::protocol::error::code;
 use crate::protocol::reshape;
 use crate::protocol::{Call, Failure, Json, Method, Outcome, Reason, Retry, Rope, RpcError, TaskSupport};
 use crate::runner::{Live, Responses, Runner, view};
 use crate::store::{Committed, ReadError};
 use crate::task::{Canceller, Cause, State, Task, TaskId};
-use std::sync::Arc;
-
 
 /// Answers one of the three. The capability is checked before the id, so that a client without it
 /// learns nothing about ids; a foreign id reads like an unknown one.
