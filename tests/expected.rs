@@ -149,7 +149,7 @@ async fn what_was_learned_is_saved_before_the_proxy_stops_and_known_after_a_star
     proxy.runner.drain();
     timeout(PATIENCE, proxy.runner.idle()).await.unwrap();
     assert_eq!(shelf(), 1);
-    let next = Runner::new(proxy.store.clone(), proxy.runs.clone(), Bounds { running: 1, waiting: 1 });
+    let next = Runner::new(proxy.store.clone(), proxy.runs.clone(), Bounds { running: 1, waiting: 1, rate: None });
     assert_eq!(samples(&next), [("export".to_owned(), 5)]);
     assert!(next.history().expected("reports", "export").is_some());
 }

@@ -120,7 +120,7 @@ async fn world() -> World {
     let (folder, jobs, limits) = (TempDir::new().unwrap(), Jobs::new(), Limits::default());
     let config = support::layer::store_config(&folder.path().join("store"));
     let Opened { store, .. } = Store::open(&config, Arc::new(SystemClock), &jobs).unwrap();
-    let runner = Runner::new(store, jobs.clone(), Bounds { running: 10, waiting: 10 });
+    let runner = Runner::new(store, jobs.clone(), Bounds { running: 10, waiting: 10, rate: None });
     let upstream = Upstream::new(Arc::new(behind(&server)), &limits, &jobs);
     let mount = |name: &str, mode| {
         let policy = ToolPolicy { mode, ..ToolPolicy::default() };

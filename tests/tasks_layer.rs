@@ -323,7 +323,7 @@ async fn time_in_the_queue_counts_for_the_threshold() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_before_anything_is_sent() {
-    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 1 });
+    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 1, rate: None });
     proxy.value(call("tools/call", export())).await;
     let _running = proxy.next_sent().await;
     proxy.value(call("tools/call", export())).await;

@@ -12,7 +12,7 @@ use url::Url;
 use super::companions::CompanionNames;
 use super::fault::Fault;
 use super::owner_limits::OwnerRules;
-use super::policy::{ToolPolicy, ToolRule};
+use super::policy::{Rate, ToolPolicy, ToolRule};
 
 pub use crate::telemetry::LogFormat;
 
@@ -215,6 +215,8 @@ pub struct Limits {
     pub sessions: usize,
     /// Calls that wait for a slot, all together; more are refused.
     pub queue: usize,
+    /// How often calls of tools may be started, all together; more are refused.
+    pub rate: Option<Rate>,
     /// How long a client may take to send a request's head and body.
     pub read_timeout: Duration,
 }
@@ -453,6 +455,7 @@ impl Default for Limits {
             streams: 1024,
             sessions: 1024,
             queue: 1024,
+            rate: None,
             read_timeout: Duration::from_secs(30),
         }
     }

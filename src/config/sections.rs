@@ -97,7 +97,8 @@ pub(super) fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> 
         section.fault(reader, "depth", format!("must be {DEEPEST} at most"));
     }
     let read_timeout = section.get(reader, "read_timeout").unwrap_or(default.read_timeout);
-    Limits { body, message, line, depth, calls, connections, streams, sessions, queue, read_timeout }
+    let rate = section.get(reader, "rate");
+    Limits { body, message, line, depth, calls, connections, streams, sessions, queue, rate, read_timeout }
 }
 
 pub(super) fn log<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, door: Door) -> LogConfig {

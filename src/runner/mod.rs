@@ -45,7 +45,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use crate::config::{OwnerRules, ToolPolicy};
+use crate::config::{OwnerRules, Rate, ToolPolicy};
 use crate::history::History;
 use crate::jobs::Jobs;
 use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry};
@@ -99,6 +99,8 @@ pub struct Bounds {
     pub running: usize,
     /// Calls that wait for a slot (`limits.queue`).
     pub waiting: usize,
+    /// How often runs of tools may be started (`limits.rate`).
+    pub rate: Option<Rate>,
 }
 
 /// How one call is to be run.

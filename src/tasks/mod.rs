@@ -28,7 +28,7 @@
 //! # };
 //! let jobs = Jobs::new();
 //! let store = Store::open(&config, Arc::new(SystemClock), &jobs)?.store;
-//! let runner = Runner::new(store, jobs, Bounds { running: 100, waiting: 100 });
+//! let runner = Runner::new(store, jobs, Bounds { running: 100, waiting: 100, rate: None });
 //! let policies = Policies::uniform(ToolPolicy { mode: Mode::Task, ..ToolPolicy::default() });
 //!
 //! let my_mcp_service = service_fn(|_call: Call| async {
@@ -87,7 +87,7 @@
 //! # };
 //! # let jobs = Jobs::new();
 //! # let store = Store::open(&config, std::sync::Arc::new(raincheck::clock::SystemClock), &jobs)?.store;
-//! # let runner = Runner::new(store, jobs.clone(), Bounds { running: 100, waiting: 100 });
+//! # let runner = Runner::new(store, jobs.clone(), Bounds { running: 100, waiting: 100, rate: None });
 //! # let policies = Policies::uniform(raincheck::config::ToolPolicy::default());
 //! let my_http_service = service_fn(|request: http::Request<Full<Bytes>>| async {
 //!     let asked: serde_json::Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes()).unwrap();

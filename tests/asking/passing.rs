@@ -73,7 +73,7 @@ async fn no_time_runs_while_a_legacy_client_is_asked_but_that_of_the_question() 
 #[tokio::test]
 async fn sessions_streams_and_notifications_take_no_slot_and_have_no_time_limit() {
     let policy = ToolPolicy { timeout: Duration::from_millis(20), ..policy(Mode::Task) };
-    let mut proxy = Proxy::bounded(policy, Bounds { running: 1, waiting: 0 });
+    let mut proxy = Proxy::bounded(policy, Bounds { running: 1, waiting: 0, rate: None });
     let mut attach = legacy(call("initialize", json!({})));
     attach.method = Method::Attach;
     let mut session = proxy.send(attach).await;

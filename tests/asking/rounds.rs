@@ -301,7 +301,7 @@ async fn with_ask_first_a_question_that_is_withdrawn_does_not_keep_the_call_from
 
 #[tokio::test]
 async fn a_parked_run_that_has_ended_gives_its_slot_back() {
-    let mut proxy = Proxy::bounded(policy(Mode::Sync), Bounds { running: 1, waiting: 1 });
+    let mut proxy = Proxy::bounded(policy(Mode::Sync), Bounds { running: 1, waiting: 1, rate: None });
     let (round, server, asking) = asked(&mut proxy, call("tools/call", export())).await;
     let _queued = proxy.send(call("tools/call", export())).await;
     drop(asking);

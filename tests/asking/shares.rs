@@ -12,7 +12,7 @@ use crate::client::{answer, ask, asks, call, call_of, done, export, id_of, polic
 use crate::rounds::asked;
 use crate::support::layer::{PATIENCE, Proxy};
 
-const EIGHT: Bounds = Bounds { running: 8, waiting: 10 };
+const EIGHT: Bounds = Bounds { running: 8, waiting: 10, rate: None };
 
 #[tokio::test]
 async fn a_principal_may_have_a_quarter_of_the_slots_wait_for_input_and_others_still_can() {
@@ -70,7 +70,7 @@ async fn tasks_that_wait_for_input_count_too_and_give_their_place_back_with_the_
 
 #[tokio::test]
 async fn a_parked_run_keeps_its_slot_and_at_most_half_of_all_slots_wait_for_input() {
-    let mut proxy = Proxy::bounded(policy(Mode::Sync), Bounds { running: 4, waiting: 10 });
+    let mut proxy = Proxy::bounded(policy(Mode::Sync), Bounds { running: 4, waiting: 10, rate: None });
     let mut parked = Vec::new();
     for who in ["ann", "bo"] {
         parked.push(asked(&mut proxy, call_of(who, true, "tools/call", export())).await);

@@ -88,7 +88,7 @@ async fn a_held_call_that_becomes_slow_gives_its_handle_to_all_who_may_have_one(
 
 #[tokio::test]
 async fn a_repeat_of_a_call_that_waits_for_a_slot_joins_it() {
-    let mut proxy = Proxy::bounded(policy(Mode::Auto), Bounds { running: 1, waiting: 10 });
+    let mut proxy = Proxy::bounded(policy(Mode::Auto), Bounds { running: 1, waiting: 10, rate: None });
     let _busy = proxy.send(keyed(Kind::Plain, "other", export())).await;
     let (_, busy) = proxy.next_sent().await;
     let one = proxy.send(call(Kind::Plain)).await;
@@ -104,7 +104,7 @@ async fn a_repeat_of_a_call_that_waits_for_a_slot_joins_it() {
 
 #[tokio::test]
 async fn when_the_first_leaves_the_line_a_repeat_takes_its_place() {
-    let mut proxy = Proxy::bounded(policy(Mode::Auto), Bounds { running: 1, waiting: 10 });
+    let mut proxy = Proxy::bounded(policy(Mode::Auto), Bounds { running: 1, waiting: 10, rate: None });
     let _busy = proxy.send(keyed(Kind::Plain, "other", export())).await;
     let (_, busy) = proxy.next_sent().await;
     let one = proxy.send(call(Kind::Plain)).await;

@@ -19,7 +19,7 @@ use support::calls::{call, call_of, text};
 use support::layer::{PATIENCE, Proxy};
 use tokio::time::timeout;
 
-const BOUNDS: Bounds = Bounds { running: 100, waiting: 100 };
+const BOUNDS: Bounds = Bounds { running: 100, waiting: 100, rate: None };
 const HOUR: Duration = Duration::from_hours(1);
 
 fn policy(mode: Mode) -> ToolPolicy {

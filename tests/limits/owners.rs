@@ -29,7 +29,7 @@ async fn an_owner_with_long_runs_of_a_tool_leaves_a_slot_and_a_start_of_it_to_ot
 
 #[tokio::test]
 async fn a_greedy_owner_with_a_thousand_queued_tasks_delays_another_by_one_turn() {
-    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 2000 });
+    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 2000, rate: None });
     proxy.value(of("greedy")).await;
     let (_, mut running) = proxy.next_sent().await;
     for _ in 0..1000 {
@@ -51,7 +51,7 @@ async fn a_greedy_owner_with_a_thousand_queued_tasks_delays_another_by_one_turn(
 
 #[tokio::test]
 async fn the_last_places_of_the_line_are_for_owners_who_have_fewer_than_are_left() {
-    let proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 16 });
+    let proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 16, rate: None });
     for _ in 0..15 {
         assert_eq!(proxy.value(of("greedy")).await["resultType"], "task");
     }
@@ -96,7 +96,7 @@ async fn who_leaves_the_line_leaves_a_place_in_it() {
 async fn what_is_no_call_of_a_tool_counts_for_no_limit_of_its_owner() {
     let limits = OwnerLimits { max_queued: Some(1), ..OwnerLimits::default() };
     let rules = OwnerRules { all: limits, ..OwnerRules::default() };
-    let mut proxy = Proxy::ruled(policy(Mode::Task), Bounds { running: 1, waiting: 100 }, rules);
+    let mut proxy = Proxy::ruled(policy(Mode::Task), Bounds { running: 1, waiting: 100, rate: None }, rules);
     proxy.value(of("ann")).await;
     let _running = proxy.next_sent().await;
     let _waiting = proxy.send(call("prompts/get", json!({ "name": "p" }))).await.in_background();

@@ -65,7 +65,7 @@ impl Process {
         let (runs, sweeps) = (Jobs::new(), Jobs::new());
         let config = store_config(&folder.join("store"));
         let Opened { store, left_open } = Store::open(&config, clock.clone(), &sweeps).unwrap();
-        let bounds = Bounds { running: 4 * SLOTS, waiting: 100 };
+        let bounds = Bounds { running: 4 * SLOTS, waiting: 100, rate: None };
         let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, OwnerRules::default());
         let (scripted, arrived) = Scripted::new();
         let service = |mode| {

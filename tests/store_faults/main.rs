@@ -190,7 +190,7 @@ async fn a_failed_commit_leaves_nothing_and_the_store_mends_itself(log: &Said) {
 async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
     let directory = tempfile::tempdir().unwrap();
     let Opened { store, .. } = open(&directory);
-    let runner = Runner::new(store.clone(), Jobs::new(), Bounds { running: 4, waiting: 4 });
+    let runner = Runner::new(store.clone(), Jobs::new(), Bounds { running: 4, waiting: 4, rate: None });
     let policies = Policies::uniform(ToolPolicy { mode: Mode::Task, ..ToolPolicy::default() });
     let (scripted, mut sent) = Scripted::new();
     let mut service = TasksLayer::new(runner, "reports", policies).layer(scripted);

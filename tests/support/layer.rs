@@ -96,7 +96,7 @@ impl Setup {
     fn of(policy: ToolPolicy) -> Self {
         Self {
             policy,
-            bounds: Bounds { running: 100, waiting: 100 },
+            bounds: Bounds { running: 100, waiting: 100, rate: None },
             linger: Linger::AtMost(Duration::from_millis(50)),
             rules: OwnerRules::default(),
             max_tasks: 100_000,

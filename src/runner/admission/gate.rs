@@ -19,6 +19,7 @@ use super::refusal;
 use super::slots::{Claim, Slots};
 use crate::config::{OwnerLimits, ToolPolicy};
 use crate::protocol::{Failure, Principal};
+use crate::runner::Bounds;
 
 /// All slots, and the line in front of them.
 #[derive(Debug)]
@@ -99,11 +100,11 @@ const NO_TOOL: u64 = 0;
 impl Gate {
     /// A gate with so many slots, for which so many may wait. None can take all of either, nor of those of a tool
     /// ([`Company`](crate::share::Company)).
-    pub(in crate::runner) fn new(slots: usize, most_waiting: usize) -> Arc<Self> {
+    pub(in crate::runner) fn new(bounds: Bounds) -> Arc<Self> {
         let state = State {
-            slots: Slots::new(slots),
+            slots: Slots::new(bounds.running, bounds.rate),
             line: FairLine::default(),
-            most_waiting,
+            most_waiting: bounds.waiting,
             next_ticket: 0,
             pace: Pace::default(),
         };

@@ -80,7 +80,7 @@ impl Admission {
         let known = known(store, &rules);
         store.limit_owners(quotas(&rules, &known));
         let strangers = Strangers { store: store.clone(), digests: SharedMap::default(), any: AtomicBool::default() };
-        Self { gate: Gate::new(bounds.running, bounds.waiting), rules, known, strangers, purses }
+        Self { gate: Gate::new(bounds), rules, known, strangers, purses }
     }
 
     /// Who an owner is that a record names: by name if that can be known, so that nobody has its limits twice.

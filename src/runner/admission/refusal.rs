@@ -55,6 +55,23 @@ pub(super) fn tool_rate_share(tool: &str, rate: Rate, wait: Duration) -> Failure
     Failure::new(Reason::RateLimited, message, after(wait))
 }
 
+pub(super) fn rate(rate: Rate, wait: Duration) -> Failure {
+    let shown_wait = rounded(wait);
+    let message = format!(
+        "calls of tools may be started {rate} times, all together (limits.rate); nothing was sent, try again in {shown_wait}"
+    );
+    Failure::new(Reason::RateLimited, message, after(wait))
+}
+
+pub(super) fn rate_share(rate: Rate, wait: Duration) -> Failure {
+    let shown_wait = rounded(wait);
+    let message = format!(
+        "calls of tools may be started {rate} times, all together (limits.rate), and you have had your share of that; \
+         nothing was sent, try again in {shown_wait}"
+    );
+    Failure::new(Reason::RateLimited, message, after(wait))
+}
+
 pub(super) fn owner_rate(rate: Rate, wait: Duration) -> Failure {
     let shown_wait = rounded(wait);
     let message =

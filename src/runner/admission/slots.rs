@@ -18,6 +18,9 @@ use crate::share::Company;
 pub(super) struct Slots {
     most: usize,
     free: usize,
+    /// How often runs of tools may be started, all together.
+    rate: Option<Rate>,
+    starts: Bucket,
     /// Who must be left something.
     pub(super) company: Company,
     pub(super) owners: Table<OwnerRow>,
@@ -55,6 +58,8 @@ pub(super) struct OwnerRow {
     /// Calls of tools in the line.
     pub(super) tools_waiting: usize,
     starts: Bucket,
+    /// Starts among those of all together.
+    starts_of_all: Bucket,
 }
 
 /// What a tool has.
@@ -75,9 +80,9 @@ pub(super) struct PartRow {
     starts: Bucket,
 }
 
-/// Who must not start a tool for so long.
+/// Who must not start anything for so long.
 #[derive(Clone, Copy, Debug)]
-enum ToolWait {
+enum SharedWait {
     /// Nobody.
     OfAll(Duration),
     /// This owner, who had more starts than are left.
@@ -85,10 +90,12 @@ enum ToolWait {
 }
 
 impl Slots {
-    pub(super) fn new(slots: usize) -> Self {
+    pub(super) fn new(slots: usize, rate: Option<Rate>) -> Self {
         Self {
             most: slots,
             free: slots,
+            rate,
+            starts: Bucket::default(),
             company: Company::default(),
             owners: Table::default(),
             tools: Table::default(),
@@ -154,29 +161,34 @@ impl Slots {
     /// Whether a run may be started now.
     pub(super) fn check_rates(&self, claim: &Claim, guest: &GuestTool<'_>) -> Result<(), Failure> {
         let (by_tool, by_owner) = (guest.policy.rate, guest.limits.rate);
-        if by_tool.is_none() && by_owner.is_none() {
+        if by_tool.is_none() && by_owner.is_none() && self.rate.is_none() {
             return Ok(());
         }
         let now = Instant::now();
-        let owner = self.owners.get(claim.owner);
-        let tool_wait = by_tool.and_then(|rate| Some((rate, self.tool_wait(claim, rate, now)?)));
-        let owner_wait = by_owner.zip(owner).and_then(|(rate, owner)| Some((rate, owner.starts.wait(rate, now)?)));
-        match (tool_wait, owner_wait) {
-            (None, None) => Ok(()),
-            // The longer one counts: before that it would be refused again.
-            (Some((rate, wait)), Some((_, other))) if wait.time() >= other => Err(wait.refusal(guest.name, rate)),
-            (Some((rate, wait)), None) => Err(wait.refusal(guest.name, rate)),
-            (_, Some((rate, wait))) => Err(refusal::owner_rate(rate, wait)),
-        }
+        let of_owner = by_owner.zip(self.owners.get(claim.owner)).and_then(|(rate, owner)| {
+            let wait = owner.starts.wait(rate, now)?;
+            Some((wait, refusal::owner_rate(rate, wait)))
+        });
+        let of_all = self.rate.zip(self.owners.get(claim.owner)).and_then(|(rate, owner)| {
+            let wait = self.shared_wait(&self.starts, &owner.starts_of_all, rate, now)?;
+            Some((wait.time(), wait.refusal(None, rate)))
+        });
+        let of_tool = by_tool.and_then(|rate| {
+            let (tool, part) = (self.tool(claim)?, self.part(claim)?);
+            let wait = self.shared_wait(&tool.starts, &part.starts, rate, now)?;
+            Some((wait.time(), wait.refusal(Some(guest.name), rate)))
+        });
+        // The longest counts: before that it would be refused again.
+        let longest = [of_owner, of_all, of_tool].into_iter().flatten().max_by_key(|(wait, _)| *wait);
+        longest.map_or(Ok(()), |(_, refused)| Err(refused))
     }
 
-    /// How long the tool must not be started by this owner.
-    fn tool_wait(&self, claim: &Claim, rate: Rate, now: Instant) -> Option<ToolWait> {
-        let (tool, part) = (self.tool(claim)?, self.part(claim)?);
+    /// How long nothing must be started by somebody who has taken these of all starts.
+    fn shared_wait(&self, all: &Bucket, own: &Bucket, rate: Rate, now: Instant) -> Option<SharedWait> {
         let kept = u32::try_from(self.company.kept_of(rate.count as usize)).unwrap_or(u32::MAX);
-        let wait = tool.starts.share_wait(&part.starts, kept, rate, now)?;
-        let is_everybodys = tool.starts.wait(rate, now) >= Some(wait);
-        Some(if is_everybodys { ToolWait::OfAll(wait) } else { ToolWait::OfOwner(wait) })
+        let wait = all.share_wait(own, kept, rate, now)?;
+        let is_everybodys = all.wait(rate, now) >= Some(wait);
+        Some(if is_everybodys { SharedWait::OfAll(wait) } else { SharedWait::OfOwner(wait) })
     }
 
     /// Counts a start.
@@ -193,27 +205,37 @@ impl Slots {
         if let (Some(rate), Some(owner)) = (guest.limits.rate, self.owners.get_mut(claim.owner)) {
             owner.starts.take(rate, Instant::now());
         }
+        if let Some(rate) = self.rate {
+            let now = Instant::now();
+            self.starts.take(rate, now);
+            if let Some(owner) = self.owners.get_mut(claim.owner) {
+                owner.starts_of_all.take(rate, now);
+            }
+        }
     }
 }
 
-impl ToolWait {
+impl SharedWait {
     const fn time(self) -> Duration {
         match self {
             Self::OfAll(wait) | Self::OfOwner(wait) => wait,
         }
     }
 
-    fn refusal(self, tool: &str, rate: Rate) -> Failure {
-        match self {
-            Self::OfAll(wait) => refusal::tool_rate(tool, rate, wait),
-            Self::OfOwner(wait) => refusal::tool_rate_share(tool, rate, wait),
+    /// Of the tool with this name, or of all.
+    fn refusal(self, tool: Option<&str>, rate: Rate) -> Failure {
+        match (self, tool) {
+            (Self::OfAll(wait), Some(tool)) => refusal::tool_rate(tool, rate, wait),
+            (Self::OfOwner(wait), Some(tool)) => refusal::tool_rate_share(tool, rate, wait),
+            (Self::OfAll(wait), None) => refusal::rate(rate, wait),
+            (Self::OfOwner(wait), None) => refusal::rate_share(rate, wait),
         }
     }
 }
 
 impl Row for OwnerRow {
     fn is_idle(&self, now: Instant) -> bool {
-        self.slots == 0 && self.waiting == 0 && self.starts.is_full(now)
+        self.slots == 0 && self.waiting == 0 && self.starts.is_full(now) && self.starts_of_all.is_full(now)
     }
 }
 

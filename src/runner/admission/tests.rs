@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::gate::{Entry, Gate, Guest, GuestTool, Permits, Ticket};
-use super::refusal;
+use super::{Bounds, refusal};
 use crate::config::{OwnerLimits, Rate, ToolPolicy};
 use crate::protocol::{Failure, Principal, Reason, Retry};
 
@@ -58,13 +58,17 @@ fn runs(most: usize) -> Of {
     Of::tool(ToolPolicy { max_running: Some(most), ..ToolPolicy::default() })
 }
 
+fn gate(running: usize, waiting: usize) -> Arc<Gate> {
+    Gate::new(Bounds { running, waiting, rate: None })
+}
+
 fn is_ready(ticket: &mut Ticket) -> Option<Permits> {
     ticket.now_or_never()
 }
 
 #[test]
 fn slots_go_to_those_who_wait_in_order() {
-    let (gate, of) = (Gate::new(1, 10), Of::default());
+    let (gate, of) = (gate(1, 10), Of::default());
     let running = of.free(&gate, "ann", "t");
     let (mut first, mut second) = (of.wait(&gate, "ann", "t"), of.wait(&gate, "ann", "t"));
     let (one, two) = (first.watcher(), second.watcher());
@@ -79,7 +83,7 @@ fn slots_go_to_those_who_wait_in_order() {
 
 #[test]
 fn slots_given_to_one_who_leaves_go_to_the_next() {
-    let (gate, of) = (Gate::new(1, 10), Of::default());
+    let (gate, of) = (gate(1, 10), Of::default());
     let running = of.free(&gate, "ann", "t");
     let (first, mut second) = (of.wait(&gate, "ann", "t"), of.wait(&gate, "ann", "t"));
     drop(running);
@@ -90,7 +94,7 @@ fn slots_given_to_one_who_leaves_go_to_the_next() {
 
 #[test]
 fn leaving_the_line_moves_the_others_up() {
-    let (gate, of) = (Gate::new(1, 10), Of::default());
+    let (gate, of) = (gate(1, 10), Of::default());
     let running = of.free(&gate, "ann", "t");
     let (first, second) = (of.wait(&gate, "ann", "t"), of.wait(&gate, "ann", "t"));
     let place = second.watcher();
@@ -104,7 +108,7 @@ fn leaving_the_line_moves_the_others_up() {
 
 #[test]
 fn who_waits_for_a_busy_tool_holds_nothing_that_others_need() {
-    let (gate, limited, free) = (Gate::new(3, 10), runs(2), Of::default());
+    let (gate, limited, free) = (gate(3, 10), runs(2), Of::default());
     let (first, _second) = (limited.free(&gate, "ann", "slow"), limited.free(&gate, "cy", "slow"));
     let mut slow = limited.wait(&gate, "ann", "slow");
     let quick = free.free(&gate, "dan", "quick");
@@ -119,7 +123,7 @@ fn who_waits_for_a_busy_tool_holds_nothing_that_others_need() {
 
 #[test]
 fn an_owner_who_runs_enough_delays_nobody_and_no_limit_holds_for_other_methods() {
-    let gate = Gate::new(4, 10);
+    let gate = gate(4, 10);
     let of = Of::owner(OwnerLimits { max_running: Some(2), max_queued: Some(1), ..OwnerLimits::default() });
     let (first, _second) = (of.free(&gate, "ann", "a"), of.free(&gate, "ann", "b"));
     let mut third = of.wait(&gate, "ann", "c");
@@ -136,7 +140,7 @@ fn an_owner_who_runs_enough_delays_nobody_and_no_limit_holds_for_other_methods()
 
 #[test]
 fn a_greedy_owner_with_a_thousand_calls_delays_another_by_one_turn() {
-    let (gate, of) = (Gate::new(1, 10_000), Of::default());
+    let (gate, of) = (gate(1, 10_000), Of::default());
     let mut running = of.free(&gate, "greedy", "t");
     let mut greedy: Vec<_> = (0..1000).map(|n| of.wait(&gate, "greedy", &format!("t{}", n % 3))).collect();
     let mut other = of.wait(&gate, "other", "t");
@@ -156,7 +160,7 @@ fn a_greedy_owner_with_a_thousand_calls_delays_another_by_one_turn() {
 
 #[test]
 fn nobody_takes_the_last_slots_while_others_have_none() {
-    let (gate, of) = (Gate::new(16, 16), Of::default());
+    let (gate, of) = (gate(16, 16), Of::default());
     let mut greedy: Vec<_> = (0..14).map(|_| of.free(&gate, "greedy", "t")).collect();
     let mut more = of.wait(&gate, "greedy", "t");
     let others = (of.free(&gate, "ann", "t"), of.free(&gate, "bo", "t"));
@@ -172,7 +176,7 @@ fn nobody_takes_the_last_slots_while_others_have_none() {
 fn nobody_takes_the_last_slots_of_a_tool_while_others_have_none() {
     // One slot cannot be shared; of two or more one at least is left.
     for (most, own) in [(1, 1), (2, 1), (3, 2), (4, 3), (16, 14)] {
-        let (gate, of) = (Gate::new(100, 100), runs(most));
+        let (gate, of) = (gate(100, 100), runs(most));
         let mut greedy: Vec<_> = (0..own).map(|_| of.free(&gate, "greedy", "t")).collect();
         let mut more = of.wait(&gate, "greedy", "t");
         // Other tools are no matter.
@@ -192,7 +196,7 @@ fn nobody_takes_the_last_slots_of_a_tool_while_others_have_none() {
 #[test]
 fn the_one_user_of_a_machine_has_every_slot_until_somebody_else_comes() {
     for (slots, of) in [(2, Of::default()), (100, runs(2))] {
-        let gate = Gate::new(slots, 4);
+        let gate = gate(slots, 4);
         let (first, second) = (of.free(&gate, LOCAL, "t"), of.free(&gate, LOCAL, "t"));
         let mut third = of.wait(&gate, LOCAL, "t");
         let mut ann = of.wait(&gate, "ann", "t");
@@ -206,7 +210,7 @@ fn the_one_user_of_a_machine_has_every_slot_until_somebody_else_comes() {
 
 #[test]
 fn nobody_fills_the_line_and_each_refusal_names_its_limit() {
-    let (gate, of) = (Gate::new(1, 16), Of::tool(ToolPolicy { max_queued: Some(15), ..ToolPolicy::default() }));
+    let (gate, of) = (gate(1, 16), Of::tool(ToolPolicy { max_queued: Some(15), ..ToolPolicy::default() }));
     let _running = of.free(&gate, "greedy", "t");
     let _greedy: Vec<_> = (0..14).map(|_| of.wait(&gate, "greedy", "t")).collect();
     let refused = of.refused(&gate, "greedy", "t");
@@ -222,7 +226,7 @@ fn nobody_fills_the_line_and_each_refusal_names_its_limit() {
 
 #[test]
 fn nobody_fills_the_line_of_a_tool_for_all_others() {
-    let (gate, of) = (Gate::new(1, 100), Of::tool(ToolPolicy { max_queued: Some(4), ..ToolPolicy::default() }));
+    let (gate, of) = (gate(1, 100), Of::tool(ToolPolicy { max_queued: Some(4), ..ToolPolicy::default() }));
     let _running = of.free(&gate, "greedy", "t");
     let _greedy: Vec<_> = (0..3).map(|_| of.wait(&gate, "greedy", "t")).collect();
     // What waits for other tools does not count.
@@ -237,7 +241,7 @@ fn nobody_fills_the_line_of_a_tool_for_all_others() {
 #[tokio::test(start_paused = true)]
 async fn a_rate_lets_so_many_start_and_says_exactly_when_the_next_may() {
     let rate = Some(Rate { count: 2, per: Duration::from_mins(1) });
-    let gate = Gate::new(100, 100);
+    let gate = gate(100, 100);
     let by_tool = Of::tool(ToolPolicy { rate, ..ToolPolicy::default() });
     let by_owner = Of::owner(OwnerLimits { rate, ..OwnerLimits::default() });
     for (of, named) in [(by_tool, "(rate)"), (by_owner, "rate of the owner")] {
@@ -266,7 +270,7 @@ async fn a_rate_lets_so_many_start_and_says_exactly_when_the_next_may() {
 #[tokio::test(start_paused = true)]
 async fn nobody_takes_the_last_starts_of_a_rate_while_others_have_had_none() {
     let rate = Some(Rate { count: 4, per: Duration::from_secs(40) });
-    let (gate, of) = (Gate::new(100, 100), Of::tool(ToolPolicy { rate, ..ToolPolicy::default() }));
+    let (gate, of) = (gate(100, 100), Of::tool(ToolPolicy { rate, ..ToolPolicy::default() }));
     let seconds = |seconds| Retry::After(Duration::from_secs(seconds));
     for _ in 0..3 {
         drop(of.free(&gate, "greedy", "t"));
@@ -293,7 +297,7 @@ async fn nobody_takes_the_last_starts_of_a_rate_while_others_have_had_none() {
 #[tokio::test(start_paused = true)]
 async fn a_rate_is_remembered_however_many_others_come() {
     let rate = Some(Rate { count: 1, per: Duration::from_hours(1) });
-    let gate = Gate::new(100, 100);
+    let gate = gate(100, 100);
     let by_tool = Of::tool(ToolPolicy { rate, ..ToolPolicy::default() });
     let by_owner = Of::owner(OwnerLimits { rate, ..OwnerLimits::default() });
     for of in [by_tool, by_owner] {
@@ -319,7 +323,7 @@ fn nobody_is_told_to_come_back_too_early() {
 #[test]
 fn a_refused_call_counts_for_nothing() {
     let rate = Some(Rate { count: 3, per: Duration::from_mins(1) });
-    let gate = Gate::new(1, 1);
+    let gate = gate(1, 1);
     let of = Of::tool(ToolPolicy { rate, max_queued: Some(1), ..ToolPolicy::default() });
     let running = of.free(&gate, "ann", "t");
     let waits = Of::default().wait(&gate, "ann", "other");
@@ -328,4 +332,33 @@ fn a_refused_call_counts_for_nothing() {
     }
     drop((running, waits));
     of.free(&gate, "ann", "t");
+}
+
+#[test]
+fn a_rate_of_all_holds_for_all_tools_together_and_leaves_the_last_start_to_others() {
+    let rate = Rate { count: 3, per: Duration::from_hours(1) };
+    let gate = Gate::new(Bounds { running: 100, waiting: 100, rate: Some(rate) });
+    let of = Of::default();
+    let _runs = (of.free(&gate, "ann", "a"), of.free(&gate, "ann", "b"));
+    let failure = of.refused(&gate, "ann", "c");
+    let Retry::After(wait) = failure.retry else { panic!("{failure:?}") };
+    assert_eq!(failure.reason, Reason::RateLimited);
+    assert!(failure.message.contains("limits.rate") && failure.message.contains("your share"), "{}", failure.message);
+    assert!(wait <= Duration::from_mins(20), "{wait:?}");
+    let _last = of.free(&gate, "bo", "a");
+    let failure = of.refused(&gate, "cy", "d");
+    assert!(failure.message.contains("all together (limits.rate); nothing"), "{}", failure.message);
+    // What is no call of a tool is not started by this.
+    let Ok(Entry::Free(_)) = gate.enter(&Guest { principal: &Principal::Named("cy".into()), tool: None }) else {
+        panic!("refused")
+    };
+}
+
+#[test]
+fn the_one_user_has_all_starts_of_the_rate_of_all() {
+    let rate = Rate { count: 3, per: Duration::from_hours(1) };
+    let gate = Gate::new(Bounds { running: 100, waiting: 100, rate: Some(rate) });
+    let of = Of::default();
+    let _runs = [(); 3].map(|()| of.free(&gate, LOCAL, "a"));
+    assert!(!of.refused(&gate, LOCAL, "b").message.contains("share"));
 }
