@@ -141,7 +141,7 @@ async fn serve(
                 }
                 "goodbye" => {
                     goodbye.send(()).await.unwrap();
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
                 _ => whole(json!({ "content": [{ "type": "text", "text": "fine" }] })),
             }
