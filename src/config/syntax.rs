@@ -4,6 +4,9 @@ use toml::de::Error;
 
 use super::reader::{LISTS, Reader};
 
+/// Errors that are reported. What follows is mostly of the same making, and each is looked up in the whole text.
+const MOST: usize = 50;
+
 /// Reports what keeps the text from being read.
 pub(super) fn report(reader: &mut Reader<'_>, text: &str, errors: &[Error]) {
     if let Some(other) = other_language(text) {
@@ -11,7 +14,7 @@ pub(super) fn report(reader: &mut Reader<'_>, text: &str, errors: &[Error]) {
         reader.fault("syntax", None, message);
         return;
     }
-    for error in errors {
+    for error in errors.iter().take(MOST) {
         let span = error.span();
         let line = span.as_ref().map(|span| reader.line_of(span.start));
         let written = span.and_then(|span| text.get(span)).unwrap_or_default();
@@ -30,6 +33,9 @@ pub(super) fn report(reader: &mut Reader<'_>, text: &str, errors: &[Error]) {
         }
         let on_line = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
         reader.fault("syntax", line, remedy(on_line).unwrap_or_else(|| error.message().to_owned()));
+    }
+    if errors.len() > MOST {
+        reader.fault("syntax", None, format!("and {} more like these", errors.len() - MOST));
     }
 }
 

@@ -36,6 +36,13 @@ fn every_fault_is_reported_with_its_path() {
 }
 
 #[test]
+fn of_a_text_that_is_broken_throughout_the_first_errors_are_told() {
+    let found = faults(&"[log]\n= 1\n".repeat(200), &Environment::default());
+    assert_eq!(found.len(), 51);
+    assert!(found.iter().any(|fault| fault.message.ends_with("more like these")), "{found:?}");
+}
+
+#[test]
 fn a_fault_names_its_line() {
     let found = faults(&format!("{SERVER}\n[defaults]\n\nafter = \"x\"\n"), &Environment::default());
     assert_eq!(found[0].line, Some(7));
