@@ -1,11 +1,13 @@
 //! Open connections, so many at most. Where there is no room for one more, the one that has asked nothing for longest
-//! leaves: whoever connects and is silent keeps nobody out.
+//! leaves: whoever connects and is silent keeps nobody out. Who has only just come may have asked already, unheard.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// All of them. Clones are the same.
@@ -25,7 +27,14 @@ struct State {
     /// Those that count: the turn at which each was silent last, or none while it asks.
     inside: HashMap<u64, Option<u64>>,
     /// Those that ask nothing, by turn: the visitor, and how to tell it to leave.
-    silent: BTreeMap<u64, (u64, CancellationToken)>,
+    silent: BTreeMap<u64, Silent>,
+}
+
+/// One that asks nothing.
+struct Silent {
+    number: u64,
+    since: Instant,
+    leaves: CancellationToken,
 }
 
 /// One of them, until this is dropped. Silent at first.
@@ -35,23 +44,27 @@ pub struct Visitor {
     leaves: CancellationToken,
 }
 
+/// How long one must have been silent to make room: what has come is heard by then, also on a busy machine.
+const SILENCE: Duration = Duration::from_secs(1);
+
 impl Visitors {
     /// So many at most.
     pub fn new(most: usize) -> Self {
         Self(Arc::new(Inner { most, state: Mutex::default(), freed: Notify::new() }))
     }
 
-    /// Lets one more in; `None` if there is no room, and nobody who is silent.
+    /// Lets one more in; `None` if there is no room, and nobody who has been silent for a second.
     pub fn enter(&self) -> Option<Visitor> {
         let mut state = self.state();
         if state.inside.len() >= self.0.most {
-            let (_, (number, leaves)) = state.silent.pop_first()?;
+            let longest = state.silent.first_entry().filter(|longest| longest.get().since.elapsed() >= SILENCE)?;
+            let Silent { number, leaves, .. } = longest.remove();
             state.inside.remove(&number);
             leaves.cancel();
         }
         let (number, leaves) = (state.turn(), CancellationToken::new());
         state.inside.insert(number, Some(number));
-        state.silent.insert(number, (number, leaves.clone()));
+        state.silent.insert(number, Silent { number, since: Instant::now(), leaves: leaves.clone() });
         Some(Visitor { of: self.clone(), number, leaves })
     }
 
@@ -65,7 +78,12 @@ impl Visitors {
             if let Some(visitor) = self.enter() {
                 return visitor;
             }
-            freed.await;
+            let silent_enough = self.state().silent.first_key_value().map(|(_, longest)| longest.since + SILENCE);
+            match silent_enough {
+                // Either way it looks again.
+                Some(then) => drop(timeout_at(then, freed).await),
+                None => freed.await,
+            }
         }
     }
 
@@ -97,7 +115,8 @@ impl Visitor {
         let turn = state.turn();
         if let Some(silent @ None) = state.inside.get_mut(&self.number) {
             *silent = Some(turn);
-            state.silent.insert(turn, (self.number, self.leaves.clone()));
+            let silent = Silent { number: self.number, since: Instant::now(), leaves: self.leaves.clone() };
+            state.silent.insert(turn, silent);
             drop(state);
             self.of.0.freed.notify_waiters();
         }
@@ -135,6 +154,7 @@ impl fmt::Debug for Visitor {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::time::advance;
 
     use super::*;
 
@@ -142,11 +162,13 @@ mod tests {
         visitor.leaves().now_or_never().is_some()
     }
 
-    #[test]
-    fn who_has_been_silent_longest_makes_room_and_who_asks_does_not() {
+    #[tokio::test(start_paused = true)]
+    async fn who_has_been_silent_longest_makes_room_and_who_asks_does_not() {
         let visitors = Visitors::new(3);
         let [asking, first, second] = std::array::from_fn(|_| visitors.enter().unwrap());
         asking.asks();
+        assert!(visitors.enter().is_none(), "what it asks may not have been heard yet");
+        advance(SILENCE).await;
         let third = visitors.enter().unwrap();
         assert_eq!([&asking, &first, &second, &third].map(is_to_leave), [false, true, false, false]);
         // It counts no more, so its end makes no room.
@@ -162,21 +184,23 @@ mod tests {
         fourth.asks();
         assert!(visitors.enter().is_none());
         asking.is_silent();
+        advance(SILENCE).await;
         assert!(visitors.enter().is_some() && is_to_leave(&asking) && !is_to_leave(&third));
         drop((asking, third, fourth));
         let state = visitors.state();
         assert!(state.inside.is_empty() && state.silent.is_empty());
     }
 
-    #[test]
-    fn who_waits_comes_in_when_somebody_is_silent_or_gone() {
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_comes_in_when_somebody_is_silent_or_gone() {
         let visitors = Visitors::new(1);
         let first = visitors.enter().unwrap();
         first.asks();
         let mut waiting = Box::pin(visitors.enter_soon());
         assert!(waiting.as_mut().now_or_never().is_none());
         first.is_silent();
-        let second = waiting.as_mut().now_or_never().unwrap();
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let second = waiting.await;
         second.asks();
         let mut waiting = Box::pin(visitors.enter_soon());
         assert!(waiting.as_mut().now_or_never().is_none());
