@@ -30,6 +30,8 @@ pub(super) struct Committer {
     /// Tasks whose creation was reported as failed, but which may be on the disk.
     pub(super) doubtful: Vec<TaskId>,
     pub(super) tally: Tally,
+    /// When the marker was written last.
+    pub(super) marked: Instant,
 }
 
 /// Why the thread stops serving.
@@ -45,6 +47,9 @@ const MAX_OPS: usize = 256;
 
 /// Bytes of values after which a batch takes no more operations.
 const MAX_BYTES: usize = 256 << 10;
+
+/// How often the marker is written while there are commits: after a crash a start can tell by it whether some are missing.
+const MARK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a failed store looks at its inbox.
 const LOOK: Duration = Duration::from_millis(20);
@@ -115,6 +120,9 @@ impl Committer {
         let stop = match done {
             Ok(counts) => {
                 self.counts = counts;
+                if self.marked.elapsed() >= MARK_EVERY {
+                    self.mark();
+                }
                 None
             }
             Err(failed) => {
@@ -217,7 +225,8 @@ impl Committer {
     }
 
     /// Writes down how many commits are durable, so that a later start can tell if some were lost.
-    fn mark(&self) {
+    fn mark(&mut self) {
+        self.marked = Instant::now();
         let marker = Marker { state: MarkerState::Open, commits: self.counts.commits, bytes: 0 };
         if let Err(error) = self.directory.write_marker(marker) {
             tracing::warn!(%error, "the store's marker could not be written");
@@ -225,7 +234,7 @@ impl Committer {
     }
 
     /// Takes the database away for good and leaves the marker of a store that was closed well.
-    fn shut(&self) {
+    fn shut(&mut self) {
         let before = self.shared.replace(Slot::Closed);
         let was_open = matches!(before, Slot::Open(_));
         drop_quietly(before);

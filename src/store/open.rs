@@ -119,6 +119,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         counts: found.counts,
         doubtful: Vec::new(),
         tally: Tally::default(),
+        marked: std::time::Instant::now(),
     };
     Ok(Parts { shared, committer, ops, left_open })
 }
