@@ -1,6 +1,8 @@
 //! Runs that another process found again, by what this one was told of them (2025-11-25, resumability).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use raincheck::protocol::{
     Abilities, Anchor, Answer, Call, Event, Json, Method, Outcome, Params, Principal, Reason, Reply,
@@ -27,49 +29,62 @@ enum Tasks {
 }
 
 async fn server_with(tasks: Tasks) -> Server {
-    Server::start(move |seen: Seen, mut wire: Wire| async move {
-        match (seen.verb.as_str(), seen.method(), seen.header("last-event-id")) {
-            ("POST", "initialize", _) if tasks == Tasks::None => return wire.initialize(&seen, "s-1").await,
-            ("POST", "initialize", _) => {
-                let tasks = json!({ "requests": { "tools": { "call": {} } } });
-                let result = json!({
-                    "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "tasks": tasks },
-                    "serverInfo": { "name": "scripted", "version": "1" },
-                });
-                let headers = [("Content-Type", "application/json"), ("Mcp-Session-Id", "s-1")];
-                return wire.respond("200 OK", &headers, &seen.result(&result)).await;
-            }
-            ("POST", "tools/list", _) => {
-                return wire.json(&seen.result(&json!({ "tools": [{ "name": "t" }] }))).await;
-            }
-            ("POST", "tools/call", _) => {
-                wire.events().await;
-                wire.raw("id: mark\ndata: \n\n").await;
-                if seen.tool() == "asks" {
-                    wire.raw(format!("id: asked\ndata: {QUESTION}\n\nid: later\ndata: {}\n\n", seen.progress(1))).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    Server::start(move |seen: Seen, mut wire: Wire| {
+        let asked = Arc::clone(&asked);
+        async move {
+            match (seen.verb.as_str(), seen.method(), seen.header("last-event-id")) {
+                ("POST", "initialize", _) if tasks == Tasks::None => return wire.initialize(&seen, "s-1").await,
+                ("POST", "initialize", _) => {
+                    let tasks = json!({ "requests": { "tools": { "call": {} } } });
+                    let result = json!({
+                        "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "tasks": tasks },
+                        "serverInfo": { "name": "scripted", "version": "1" },
+                    });
+                    let headers = [("Content-Type", "application/json"), ("Mcp-Session-Id", "s-1")];
+                    return wire.respond("200 OK", &headers, &seen.result(&result)).await;
                 }
-                wire.closed().await;
+                ("POST", "tools/list", _) => {
+                    return wire.json(&seen.result(&json!({ "tools": [{ "name": "t" }] }))).await;
+                }
+                ("POST", "tools/call", _) => {
+                    wire.events().await;
+                    wire.raw("id: mark\ndata: \n\n").await;
+                    if seen.tool() == "asks" {
+                        wire.raw(format!("id: asked\ndata: {QUESTION}\n\nid: later\ndata: {}\n\n", seen.progress(1)))
+                            .await;
+                    }
+                    wire.closed().await;
+                }
+                ("GET", _, Some("mark")) => {
+                    wire.events().await;
+                    // The list of tools is asked for before the call.
+                    let id = if tasks == Tasks::None { 2 } else { 3 };
+                    wire.raw(format!(
+                        "id: end\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"found\": 1E2}}}}\n\n"
+                    ))
+                    .await;
+                    wire.closed().await;
+                }
+                // As the SDKs do: what comes behind a reconnect is kept for the next one.
+                ("GET", _, Some("deaf")) => {
+                    wire.events().await;
+                    if asked.fetch_add(1, Ordering::SeqCst) > 0 {
+                        wire.raw("id: end\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"found\": 1E2}}\n\n").await;
+                    }
+                    wire.closed().await;
+                }
+                ("GET", _, Some("open")) => {
+                    wire.events().await;
+                    wire.raw(format!("id: asked\ndata: {QUESTION}\n\n")).await;
+                    wire.closed().await;
+                }
+                ("GET", _, Some(_)) => return wire.status("404 Not Found").await,
+                ("GET", _, None) => return wire.status("405 Method Not Allowed").await,
+                _ => return wire.status("202 Accepted").await,
             }
-            ("GET", _, Some("mark")) => {
-                wire.events().await;
-                // The list of tools is asked for before the call.
-                let id = if tasks == Tasks::None { 2 } else { 3 };
-                wire.raw(format!(
-                    "id: end\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"found\": 1E2}}}}\n\n"
-                ))
-                .await;
-                wire.closed().await;
-            }
-            ("GET", _, Some("open")) => {
-                wire.events().await;
-                wire.raw(format!("id: asked\ndata: {QUESTION}\n\n")).await;
-                wire.closed().await;
-            }
-            ("GET", _, Some(_)) => return wire.status("404 Not Found").await,
-            ("GET", _, None) => return wire.status("405 Method Not Allowed").await,
-            _ => return wire.status("202 Accepted").await,
+            wire
         }
-        wire
     })
     .await
 }
@@ -140,6 +155,16 @@ async fn a_plain_call_of_a_server_that_has_tasks_too_is_found_again() {
     assert_eq!(server.seen_of("notifications/cancelled").len(), 0);
     let found = all(client(&server).send(resumed(anchor)).await).await;
     assert_eq!((found.result(), server.seen_of("tools/call").len()), (r#"{"found": 1E2}"#, 1));
+}
+
+#[tokio::test]
+async fn a_resumed_stream_that_stays_silent_is_asked_for_again() {
+    let server = server().await;
+    let anchor = moved(&lost_run(&server).await, "deaf");
+    let reply = client(&server).send(resumed(anchor)).await;
+    let found = timeout(3 * PATIENCE, reply.outcome()).await.expect("the answer is never fetched");
+    assert!(matches!(&found, Outcome::Result(result) if result.as_str() == r#"{"found": 1E2}"#), "{found:?}");
+    assert_eq!(server.seen_of("tools/call").len(), 1);
 }
 
 #[tokio::test]

@@ -92,7 +92,13 @@ struct Resume {
     retry: Option<Duration>,
     /// Attempts since the last event.
     failures: u32,
+    /// How often a resumed stream was silent since the last event.
+    silences: u32,
 }
+
+/// How long a resumed stream may be silent before it is asked for again; it doubles, up to [`LONGEST_WAIT`]. The official SDKs
+/// keep what comes behind a reconnect for the next one.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Attempts to resume a stream without any event in between.
 const ATTEMPTS: u32 = 6;
@@ -227,8 +233,14 @@ impl<'a> Exchange<'a> {
     }
 
     async fn read(&mut self, mut stream: Box<EventStream>, origin: Stream) {
+        let silence = SILENCE.saturating_mul(2_u32.saturating_pow(self.resume.silences)).min(LONGEST_WAIT);
         let item = tokio::select! {
             item = stream.next() => item,
+            () = tokio::time::sleep(silence), if origin == Stream::Resumed => {
+                (self.resume.silences, self.resume.failures) = (self.resume.silences.saturating_add(1), 0);
+                self.state = State::Broken("the stream of the answer was silent".to_owned());
+                return;
+            }
             Some(event @ Event::Progress(_)) = next_of(&mut self.elsewhere) => {
                 self.ready.push_back(Step::Event(event));
                 self.state = State::Reading(stream, origin);
@@ -243,7 +255,7 @@ impl<'a> Exchange<'a> {
         self.resume.retry = stream.retry().or(self.resume.retry);
         match item {
             Item::Event(data) => {
-                self.resume.failures = 0;
+                (self.resume.failures, self.resume.silences) = (0, 0);
                 self.event(data, origin).await;
             }
             Item::Mark => {}
@@ -407,7 +419,8 @@ impl<'a> Exchange<'a> {
             }
             let stream = EventStream::new(response.into_body(), self.limits().message);
             self.state = State::Reading(Box::new(stream), Stream::Resumed);
-        } else if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        } else if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT) {
+            // A conflict: the server has not seen yet that the stream before was left.
             let asked = answer::retry_after(response.headers());
             self.resume.retry = asked.or(self.resume.retry);
             self.state = State::Broken(how);
