@@ -13,8 +13,6 @@ use tokio::net::TcpStream;
 /// What is sent over and over.
 #[derive(Clone)]
 pub enum Request {
-    /// A `tools/call` of 2025-11-25.
-    LegacyCall,
     /// A `tools/call` of 2026-07-28 that declares tasks.
     Call,
     /// A `tasks/get` of one of these.
@@ -40,33 +38,31 @@ const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-0
 
 impl Request {
     fn build(&self, turn: usize) -> http::Request<Full<Bytes>> {
-        let (body, modern) = match self {
-            Self::LegacyCall => (
-                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"hello, world"}}}"#.to_owned(),
-                None,
-            ),
+        let (body, method, name) = match self {
             Self::Call => (
-                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{{"text":"hello, world"}},{META}}}}}"#),
-                Some(("tools/call", "echo".to_owned())),
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{{"text":"hello, world"}},{META}}}}}"#
+                ),
+                "tools/call",
+                "echo".to_owned(),
             ),
             Self::Get(ids) => {
                 // A stride that is prime to the length, so that hits do not cluster.
                 let id = &ids[turn.wrapping_mul(7919) % ids.len()];
-                let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{{"taskId":"{id}",{META}}}}}"#);
-                (body, Some(("tasks/get", id.clone())))
+                let body =
+                    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{{"taskId":"{id}",{META}}}}}"#);
+                (body, "tasks/get", id.clone())
             }
         };
-        let mut request = http::Request::post("/mcp")
+        http::Request::post("/mcp")
             .header("host", "127.0.0.1")
             .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream");
-        if let Some((method, name)) = modern {
-            request = request
-                .header("mcp-protocol-version", "2026-07-28")
-                .header("mcp-method", method)
-                .header("mcp-name", name);
-        }
-        request.body(Full::new(Bytes::from(body))).unwrap()
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", method)
+            .header("mcp-name", name)
+            .body(Full::new(Bytes::from(body)))
+            .unwrap()
     }
 }
 

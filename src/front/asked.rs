@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use crate::protocol::error::code;
 use crate::protocol::headers::single;
 use crate::protocol::message::{MessageError, MessageFault};
-use crate::protocol::{Json, MODERN, Message, Method, Params, RequestId, RpcError, headers, meta_key};
+use crate::protocol::{Capabilities, Json, MODERN, Message, Method, Params, RequestId, RpcError, headers, meta_key};
 
 /// What a client sent.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub(super) fn read_modern(
 ) -> Result<Request, Refusal> {
     let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
     let Some(version) = params.meta_member(meta_key::PROTOCOL_VERSION) else { return Err(bad(of_no_era())) };
-    let Ok(version) = version.read::<String>() else {
+    let Some(version) = version.part().string() else {
         return Err(bad(invalid_meta(meta_key::PROTOCOL_VERSION, "must be a string")));
     };
     if version != MODERN {
@@ -136,15 +136,14 @@ fn of_no_era() -> RpcError {
 }
 
 fn check_meta(params: &Params) -> Result<Option<LogLevel>, RpcError> {
-    match params.meta_member(meta_key::CLIENT_CAPABILITIES) {
-        None => return Err(invalid_meta(meta_key::CLIENT_CAPABILITIES, "is missing")),
-        Some(capabilities) if !capabilities.is_object() => {
-            return Err(invalid_meta(meta_key::CLIENT_CAPABILITIES, "must be an object"));
-        }
-        Some(capabilities) => {
-            let repeated = |error| invalid_meta(meta_key::CLIENT_CAPABILITIES, &format!("is malformed: {error}"));
-            capabilities.members().map_err(repeated)?;
-        }
+    let wrong = match params.capabilities() {
+        Capabilities::Declared { .. } => None,
+        Capabilities::Missing => Some("is missing".to_owned()),
+        Capabilities::NoObject => Some("must be an object".to_owned()),
+        Capabilities::Unreadable(error) => Some(format!("is malformed: {error}")),
+    };
+    if let Some(wrong) = wrong {
+        return Err(invalid_meta(meta_key::CLIENT_CAPABILITIES, &wrong));
     }
     if let Some(token) = params.meta_member(meta_key::PROGRESS_TOKEN)
         && RequestId::read(token).is_none()

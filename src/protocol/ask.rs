@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::error::{RpcError, code};
-use super::json::Json;
+use super::json::{Json, Members, Part};
 
 /// What is asked, as it stands in `inputRequests` of 2026-07-28 and in requests of older servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +61,14 @@ pub struct Asking {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abilities {
     raw: Json,
+    /// For each of [`QuestionKind::ALL`], whether an object is declared for it.
+    declared: [bool; QuestionKind::ALL.len()],
 }
 
 impl QuestionKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Elicitation, Self::Sampling, Self::Roots];
+
     /// The kind that the method of a server's request asks; `None` for all that is no question to a client.
     pub fn of(method: &str) -> Option<Self> {
         match method {
@@ -165,12 +170,23 @@ impl Asking {
 impl Abilities {
     /// What the capabilities of a client say; nothing if they are no object.
     pub fn of(capabilities: Json) -> Self {
-        if capabilities.is_object() { Self { raw: capabilities } } else { Self::none() }
+        match capabilities.members() {
+            Ok(members) => Self::among(&capabilities, &members),
+            Err(_) if capabilities.is_object() => Self { raw: capabilities.clone(), ..Self::none() },
+            Err(_) => Self::none(),
+        }
+    }
+
+    /// What these members of the capabilities of a client say.
+    pub(super) fn among(capabilities: &Json, members: &Members<'_>) -> Self {
+        let is_object = |part: Part<'_>| part.bytes().first() == Some(&b'{');
+        let declared = QuestionKind::ALL.map(|kind| members.get(kind.capability()).is_some_and(is_object));
+        Self { raw: capabilities.clone(), declared }
     }
 
     /// Nothing at all.
     pub fn none() -> Self {
-        Self { raw: Json::empty_object() }
+        Self { raw: Json::empty_object(), declared: [false; QuestionKind::ALL.len()] }
     }
 
     /// The capabilities as the client spelled them.
@@ -180,18 +196,13 @@ impl Abilities {
 
     /// The kinds of questions that it can be asked, each with the settings that the client spelled for it.
     pub fn questions(&self) -> Vec<(QuestionKind, Json)> {
-        let Ok(members) = self.raw.members() else { return Vec::new() };
-        let kinds = [QuestionKind::Elicitation, QuestionKind::Sampling, QuestionKind::Roots];
-        let declared = kinds.map(|kind| {
-            let settings = Json::of(self.raw.bytes(), members.get(kind.capability())?);
-            settings.is_object().then_some((kind, settings))
-        });
-        declared.into_iter().flatten().collect()
+        let kinds = QuestionKind::ALL.into_iter().filter(|kind| self.has(*kind));
+        kinds.filter_map(|kind| Some((kind, self.raw.member(kind.capability())?))).collect()
     }
 
     /// Whether questions of this kind may be put to the client at all.
     pub fn has(&self, kind: QuestionKind) -> bool {
-        self.raw.member(kind.capability()).is_some_and(|settings| settings.is_object())
+        QuestionKind::ALL.iter().zip(self.declared).any(|(declared, is)| is && *declared == kind)
     }
 
     /// Whether this very question may be put to the client: an elicitation by URL needs `elicitation.url`, one by

@@ -8,8 +8,9 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::ask::Abilities;
+use super::capabilities::Capabilities;
 use super::error::{RpcError, code};
-use super::json::{Json, JsonError};
+use super::json::{Json, JsonError, Members, Part};
 use super::key::CallKey;
 use super::method::Method;
 use super::{TASKS_EXTENSION, meta_key};
@@ -50,6 +51,8 @@ struct Meta {
     raw: Json,
     /// The members under [`USUAL_META`], in that order.
     usual: [Option<Json>; USUAL_META.len()],
+    /// What the client declares.
+    capabilities: Capabilities,
     /// All others.
     others: Vec<Member>,
 }
@@ -154,9 +157,9 @@ impl Params {
             None => None,
         };
         let name = method.named_by().and_then(|name| members.get(name));
-        let name = name.and_then(|value| serde_json::from_str(value.get()).ok());
+        let name = name.and_then(Part::string).map(Cow::into_owned);
         let request_state = members.get("requestState").map(|value| Json::of(raw.bytes(), value));
-        let others = members.iter().filter(|(name, _)| *name != "_meta");
+        let others = members.entries().filter(|(name, _)| *name != b"_meta");
         let others = others.map(|(name, value)| (named(name, &USUAL_PARAMS), Json::of(raw.bytes(), value))).collect();
         drop(members);
         Ok(Self { raw, others, meta, name, request_state })
@@ -187,6 +190,11 @@ impl Params {
         self.meta.as_ref()?.member(key)
     }
 
+    /// What the client declares in `_meta`.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.meta.as_ref().map_or(&Capabilities::Missing, |meta| &meta.capabilities)
+    }
+
     /// `requestState`, if this is a retry (2026-07-28, multi round-trip requests).
     pub fn request_state(&self) -> Option<&Json> {
         self.request_state.as_ref()
@@ -203,10 +211,12 @@ impl Meta {
     fn read(raw: Json) -> Result<Self, JsonError> {
         let members = raw.members()?;
         let usual = USUAL_META.map(|key| members.get(key).map(|value| Json::of(raw.bytes(), value)));
-        let others = members.iter().filter(|(name, _)| !USUAL_META.contains(name));
+        let others = members.entries().filter(|(name, _)| USUAL_META.iter().all(|usual| usual.as_bytes() != *name));
         let others = others.map(|(name, value)| (named(name, &[]), Json::of(raw.bytes(), value))).collect();
         drop(members);
-        Ok(Self { raw, usual, others })
+        let [_, capabilities, ..] = &usual;
+        let capabilities = Capabilities::read(capabilities.as_ref());
+        Ok(Self { raw, usual, capabilities, others })
     }
 
     fn member(&self, key: &str) -> Option<Json> {
@@ -218,17 +228,18 @@ impl Meta {
 }
 
 /// A name, which is not copied if it is one of those.
-fn named(name: &str, usual: &[&'static str]) -> Cow<'static, str> {
-    let known = usual.iter().find(|usual| **usual == name);
-    known.map_or_else(|| Cow::Owned(name.to_owned()), |known| Cow::Borrowed(*known))
+fn named(name: &[u8], usual: &[&'static str]) -> Cow<'static, str> {
+    let known = usual.iter().find(|usual| usual.as_bytes() == name);
+    known.map_or_else(|| Cow::Owned(String::from_utf8_lossy(name).into_owned()), |known| Cow::Borrowed(*known))
 }
 
 impl TaskSupport {
     /// What the client capabilities of one modern request say.
-    pub fn declared_in(capabilities: &Json) -> Self {
-        let extension = capabilities.member("extensions").and_then(|extensions| extensions.member(TASKS_EXTENSION));
-        match extension {
-            Some(settings) if settings.is_object() => Self::Declared,
+    pub(super) fn among(capabilities: &Members<'_>) -> Self {
+        let extensions = capabilities.get("extensions").and_then(|extensions| Members::of(extensions.bytes()).ok());
+        let settings = extensions.and_then(|extensions| extensions.get(TASKS_EXTENSION));
+        match settings {
+            Some(settings) if settings.bytes().first() == Some(&b'{') => Self::Declared,
             _ => Self::Undeclared,
         }
     }
@@ -237,10 +248,11 @@ impl TaskSupport {
 impl Caller {
     /// A caller as the `_meta` of a modern request describes it.
     pub fn of_modern(params: &Params, principal: Principal, credentials: Credentials) -> Self {
-        let capabilities = params.meta_member(meta_key::CLIENT_CAPABILITIES);
-        let tasks = capabilities.as_ref().map_or(TaskSupport::Undeclared, TaskSupport::declared_in);
+        let (abilities, tasks) = match params.capabilities() {
+            Capabilities::Declared { abilities, tasks } => (abilities.clone(), *tasks),
+            _ => (Abilities::none(), TaskSupport::Undeclared),
+        };
         let progress_token = params.meta_member(meta_key::PROGRESS_TOKEN);
-        let abilities = capabilities.map_or_else(Abilities::none, Abilities::of);
         let session = ClientSession::Stateless;
         Self { principal, session, abilities, tasks, progress_token, key: None, credentials }
     }

@@ -80,18 +80,23 @@ impl Json {
 
     /// `{}`.
     pub const fn empty_object() -> Self {
-        Self(Bytes::from_static(b"{}"))
+        Self::word("{}")
     }
 
     /// `null`.
     pub const fn null() -> Self {
-        Self(Bytes::from_static(b"null"))
+        Self::word("null")
     }
 
     /// The same text in memory of its own: a small part of a large text keeps all of it alive.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self(Bytes::copy_from_slice(&self.0))
+    }
+
+    /// JSON text that stands in the program.
+    pub(super) const fn word(text: &'static str) -> Self {
+        Self(Bytes::from_static(text.as_bytes()))
     }
 
     /// The JSON text of a string.
@@ -102,6 +107,11 @@ impl Json {
     /// The JSON text of a whole number.
     pub fn number(number: u64) -> Self {
         Self(Bytes::from(number.to_string()))
+    }
+
+    /// The whole text, as a part.
+    pub fn part(&self) -> Part<'_> {
+        Part::whole(&self.0)
     }
 
     /// The text.

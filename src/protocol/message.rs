@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::error::{RpcError, code};
-use super::json::{self, Json, JsonError};
+use super::json::{self, Json, JsonError, Part};
 use super::rope::{ObjectWriter, Rope};
 
 /// One JSON-RPC 2.0 message.
@@ -110,37 +110,38 @@ impl Message {
             }
         }
         let members = json::members(text).map_err(|error| fault(MessageFault::Json(error)))?;
-        let part = |name: &str| members.get(name).map(|raw| Json::of(text, raw));
-        let id = part("id");
-        let readable = id.clone().and_then(RequestId::read);
-        let asks = members.get("method").is_some();
-        let wrong = |why| MessageError { id: readable.clone().filter(|_| asks), cause: MessageFault::NotAMessage(why) };
-        if part("jsonrpc").as_ref().map(Json::as_str) != Some("\"2.0\"") {
+        let kept = |part| Json::of(text, part);
+        let id = members.get("id").map(kept);
+        let method = members.get("method");
+        let wrong = |why| {
+            let readable = id.clone().and_then(RequestId::read).filter(|_| method.is_some());
+            MessageError { id: readable, cause: MessageFault::NotAMessage(why) }
+        };
+        if members.get("jsonrpc").map(Part::bytes) != Some(b"\"2.0\"") {
             return Err(wrong("the member \"jsonrpc\" must be \"2.0\""));
         }
-        if let Some(method) = part("method") {
-            let method: String = method.read().map_err(|_| wrong("the member \"method\" must be a string"))?;
+        if let Some(method) = method {
+            let method = method.string().ok_or_else(|| wrong("the member \"method\" must be a string"))?.into_owned();
             // As some write where they have none.
-            let params = part("params").filter(|params| !params.is_null());
+            let params = members.get("params").map(kept).filter(|params| !params.is_null());
             if params.as_ref().is_some_and(|params| !params.is_object()) {
                 return Err(wrong("the member \"params\" must be an object"));
             }
-            return match (id, readable.clone()) {
-                (None, _) => Ok(Self::Notification { method, params }),
-                (Some(_), Some(id)) => Ok(Self::Request { id, method, params }),
-                (Some(_), None) => Err(wrong("the member \"id\" must be a string or a number")),
+            return match id.clone().map(RequestId::read) {
+                None => Ok(Self::Notification { method, params }),
+                Some(Some(id)) => Ok(Self::Request { id, method, params }),
+                Some(None) => Err(wrong("the member \"id\" must be a string or a number")),
             };
         }
-        match (part("result"), part("error")) {
-            (Some(result), None) => {
-                let id = id.ok_or_else(|| wrong("an answer needs an \"id\""))?;
-                Ok(Self::Result { id, result })
-            }
-            (None, Some(error)) => {
-                let error = RpcError::from_server(error)
-                    .map_err(|_| wrong("the member \"error\" must be an object without repeated names"))?;
-                Ok(Self::Error { id, error })
-            }
+        match (members.get("result").map(kept), members.get("error").map(kept)) {
+            (Some(result), None) => match id {
+                Some(id) => Ok(Self::Result { id, result }),
+                None => Err(wrong("an answer needs an \"id\"")),
+            },
+            (None, Some(error)) => match RpcError::from_server(error) {
+                Ok(error) => Ok(Self::Error { id, error }),
+                Err(_) => Err(wrong("the member \"error\" must be an object without repeated names")),
+            },
             _ => Err(wrong("a message needs a \"method\", or else one of \"result\" and \"error\"")),
         }
     }

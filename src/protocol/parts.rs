@@ -17,8 +17,10 @@ use super::json::{JsonError, MOST};
 pub struct Part<'a>(&'a [u8]);
 
 /// The members of an object, in order, each value as raw text. Never more than [`MOST`].
+///
+/// Names are kept as the bytes of valid text, and read as text only for whoever wants that.
 #[derive(Debug, Default)]
-pub struct Members<'a>(SmallVec<[(Cow<'a, str>, Part<'a>); USUAL]>);
+pub struct Members<'a>(SmallVec<[(Cow<'a, [u8]>, Part<'a>); USUAL]>);
 
 /// The elements of an array, each as raw text. Never more than [`MOST`].
 #[derive(Debug, Default)]
@@ -33,7 +35,16 @@ struct Cursor<'a> {
 /// How many members most objects of the protocol have at most.
 const USUAL: usize = 8;
 
+/// Strings of the protocol are short: so many bytes are looked through eight at a time, which costs less than the call
+/// of a search that is made for long texts.
+const NEAR: usize = 64;
+
 impl<'a> Part<'a> {
+    /// All of the valid JSON `text`.
+    pub(super) fn whole(text: &'a [u8]) -> Self {
+        Self(text)
+    }
+
     /// The text.
     pub fn get(self) -> &'a str {
         // It is cut out of text that was checked, at bytes that are no part of a longer character.
@@ -41,8 +52,17 @@ impl<'a> Part<'a> {
     }
 
     /// The bytes of the text.
-    pub(super) fn bytes(self) -> &'a [u8] {
+    pub(crate) fn bytes(self) -> &'a [u8] {
         self.0
+    }
+
+    /// What the text says if it is a string, without copying where nothing is escaped; `None` for all else.
+    pub fn string(self) -> Option<Cow<'a, str>> {
+        let inner = self.0.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        if memchr::memchr(b'\\', inner).is_none() {
+            return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
+        }
+        serde_json::from_slice(self.0).ok().map(Cow::Owned)
     }
 }
 
@@ -53,13 +73,13 @@ impl<'a> Members<'a> {
         let mut cursor = Cursor { text, at: 0 };
         if cursor.open(b'{') {
             loop {
-                let name = cursor.value().ok_or_else(|| unreadable(text))?;
+                let name = cursor.name().ok_or_else(|| unreadable(text))?;
                 cursor.pass(b':');
                 let value = cursor.value().ok_or_else(|| unreadable(text))?;
                 if members.len() == MOST {
                     return Err(JsonError::TooMany);
                 }
-                members.push((decoded(name, text)?, Part(value)));
+                members.push((name, Part(value)));
                 if !cursor.pass(b',') {
                     break;
                 }
@@ -70,17 +90,23 @@ impl<'a> Members<'a> {
         let members = Self(members);
         match members.repeated() {
             None => Ok(members),
-            Some(key) => Err(JsonError::DuplicateKey(key.to_owned())),
+            Some(key) => Err(JsonError::DuplicateKey(String::from_utf8_lossy(key).into_owned())),
         }
     }
 
     /// The raw value of the member `name`.
     pub fn get(&self, name: &str) -> Option<Part<'a>> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+        self.0.iter().find(|(key, _)| key.as_ref() == name.as_bytes()).map(|(_, value)| *value)
     }
 
     /// The members in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Part<'a>)> {
+        // It was cut out of valid text, or decoded from it.
+        self.entries().map(|(key, value)| (std::str::from_utf8(key).unwrap_or_default(), value))
+    }
+
+    /// The members in order, each name as bytes.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], Part<'a>)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), *value))
     }
 
@@ -96,7 +122,7 @@ impl<'a> Members<'a> {
 
     /// A name that appears twice. Envelopes are small, where comparing pairs is cheapest; the set
     /// keeps a hostile object from costing the square of its size.
-    fn repeated(&self) -> Option<&str> {
+    fn repeated(&self) -> Option<&[u8]> {
         if self.0.len() <= 16 {
             let mut keys = self.0.iter().enumerate();
             return keys
@@ -163,6 +189,23 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Goes past the next name.
+    fn name(&mut self) -> Option<Cow<'a, [u8]>> {
+        if self.peek() != Some(b'"') {
+            return None;
+        }
+        let begin = self.at;
+        let first = next_mark(self.text, begin + 1)?;
+        if self.text.get(first) == Some(&b'"') {
+            self.at = first + 1;
+            return self.text.get(begin + 1..first).map(Cow::Borrowed);
+        }
+        let length = string(self.text.get(begin..)?)?;
+        self.at = begin + length;
+        let decoded: String = serde_json::from_slice(self.text.get(begin..self.at)?).ok()?;
+        Some(Cow::Owned(decoded.into_bytes()))
+    }
+
     /// Goes past the next value.
     fn value(&mut self) -> Option<&'a [u8]> {
         let first = self.peek()?;
@@ -182,12 +225,36 @@ impl<'a> Cursor<'a> {
 fn string(text: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
-        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        at = next_mark(text, at)?;
         if text.get(at) == Some(&b'"') {
             return Some(at + 1);
         }
         at += 2;
     }
+}
+
+/// Where the next quote or backslash is, from `from` on.
+fn next_mark(text: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while at - from < NEAR
+        && let Some(word) = text.get(at..).and_then(<[u8]>::first_chunk::<8>)
+    {
+        let word = u64::from_le_bytes(*word);
+        let marks = zeros(word ^ (ONES * 0x22)) | zeros(word ^ (ONES * 0x5c));
+        if marks != 0 {
+            return Some(at + (marks.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    memchr::memchr2(b'"', b'\\', text.get(at..)?).map(|further| at + further)
+}
+
+/// A word whose bytes are all one.
+const ONES: u64 = u64::from_le_bytes([1; 8]);
+
+/// A word whose lowest set bit is in the lowest byte of `word` that is zero.
+const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word & (ONES << 7)
 }
 
 /// The length of the object or array that the text begins with; `None` if it does not end.
@@ -233,15 +300,6 @@ pub(super) fn is_flat(text: &[u8], limit: usize) -> bool {
         };
     }
     true
-}
-
-/// A member's name, borrowed where it has no escapes.
-fn decoded<'a>(name: &'a [u8], object: &[u8]) -> Result<Cow<'a, str>, JsonError> {
-    let plain = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\""));
-    match plain.filter(|plain| !plain.contains(&b'\\')).map(std::str::from_utf8) {
-        Some(Ok(plain)) => Ok(Cow::Borrowed(plain)),
-        _ => serde_json::from_slice(name).map(Cow::Owned).map_err(|_| unreadable(object)),
-    }
 }
 
 /// The error with its place, as a reader that decodes every name reports it.

@@ -63,6 +63,22 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn the_next_mark_is_the_first(text in "[a-d\"\\\\!#\\[\\]\u{a2}\u{e9}]{0,120}", from in 0_usize..130) {
+        let text = text.as_bytes();
+        let first = text.iter().skip(from).position(|byte| matches!(byte, b'"' | b'\\')).map(|at| at + from);
+        prop_assert_eq!(next_mark(text, from), first);
+    }
+
+    #[test]
+    fn a_part_that_is_a_string_says_what_serde_reads(value in value(), pretty in any::<bool>()) {
+        let text = spelled(&value, pretty);
+        let said = Part(text.as_bytes()).string();
+        prop_assert_eq!(said.as_deref(), value.as_str());
+    }
+}
+
 #[test]
 fn a_name_that_cannot_be_decoded_is_an_error_with_its_place() {
     let Err(JsonError::Syntax(error)) = Members::of(b"{\"a\":1,\n \"\\ud800\":2}") else { panic!() };

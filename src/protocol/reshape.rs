@@ -6,6 +6,8 @@
 mod legacy;
 mod question;
 
+use smallvec::SmallVec;
+
 use super::error::{RpcError, code};
 use super::json::{Json, JsonError, Members, Part};
 use super::meta_key;
@@ -37,8 +39,8 @@ enum Change {
 struct Edit<'a> {
     object: &'a Json,
     members: Members<'a>,
-    added: Vec<(&'static str, Json)>,
-    changes: Vec<(&'static str, Change)>,
+    added: SmallVec<[(&'static str, Json); 3]>,
+    changes: SmallVec<[(&'static str, Change); 1]>,
 }
 
 /// The result of `method` as a 2026-07-28 client is to see it: [`complete`], and what is particular to the method.
@@ -100,14 +102,14 @@ pub fn error(error: RpcError) -> RpcError {
 impl<'a> Edit<'a> {
     fn of(result: &'a Json) -> Result<Self, JsonError> {
         let members = result.members()?;
-        Ok(Self { object: result, members, added: Vec::new(), changes: Vec::new() })
+        Ok(Self { object: result, members, added: SmallVec::new(), changes: SmallVec::new() })
     }
 
     /// What every result needs.
     fn completing(result: &'a Json) -> Result<Self, JsonError> {
         let mut edit = Self::of(result)?;
         if edit.members.get("resultType").is_none() {
-            edit.added.push(("resultType", Json::string("complete")));
+            edit.added.push(("resultType", Json::word("\"complete\"")));
         }
         if let Some(meta) = edit.member("_meta").filter(Json::is_object) {
             let entries = meta.members()?;
@@ -137,7 +139,7 @@ impl<'a> Edit<'a> {
         }
         let scope = self.members.get("cacheScope").map(Part::get);
         if !matches!(scope, Some("\"public\"" | "\"private\"")) {
-            self.set("cacheScope", Json::string("private"));
+            self.set("cacheScope", Json::word("\"private\""));
         }
     }
 
@@ -164,7 +166,7 @@ impl<'a> Edit<'a> {
                     writer.raw(name, value);
                 }
                 None => {
-                    writer.raw(name, &Json::of(self.object.bytes(), raw));
+                    writer.part(name, self.object, raw);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::json::{Json, JsonError};
+use super::json::{Json, JsonError, Part};
 
 /// JSON text in pieces, to be written one after the other.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +112,16 @@ impl ObjectWriter {
         self
     }
 
+    /// Adds a member whose value is a part of `whole`, which need not be kept for it if it is small.
+    pub(super) fn part(&mut self, name: &str, whole: &Json, value: Part<'_>) -> &mut Self {
+        if value.bytes().len() > COPIED {
+            return self.raw(name, &Json::of(whole.bytes(), value));
+        }
+        self.name(name);
+        self.open.extend_from_slice(value.bytes());
+        self
+    }
+
     /// Adds a member whose value is JSON text in pieces.
     pub fn rope(&mut self, name: &str, value: Rope) -> &mut Self {
         self.name(name);
@@ -159,7 +169,7 @@ impl ObjectWriter {
     pub fn members_of(&mut self, json: &Json, keep: impl Fn(&str) -> bool) -> Result<&mut Self, JsonError> {
         let members = json.members()?;
         for (name, raw) in members.iter().filter(|(name, _)| keep(name)) {
-            self.raw(name, &Json::of(json.bytes(), raw));
+            self.part(name, json, raw);
         }
         Ok(self)
     }
@@ -187,8 +197,11 @@ impl ObjectWriter {
     }
 
     fn quoted(&mut self, text: &str) {
-        // Names hardly ever need an escape; looking is far cheaper than writing them byte by byte.
-        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        // Names hardly ever need an escape; looking is far cheaper than writing them byte by byte. All bytes are looked
+        // at, since that is done for many at once.
+        let is_odd = |byte: u8| u8::from(byte < b' ') | u8::from(byte == b'"') | u8::from(byte == b'\\');
+        if text.bytes().fold(0, |odd, byte| odd | is_odd(byte)) == 0 {
+            self.open.reserve(text.len() + 2);
             self.open.push(b'"');
             self.open.extend_from_slice(text.as_bytes());
             self.open.push(b'"');

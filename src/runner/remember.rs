@@ -1,10 +1,11 @@
 //! Remembers how runs ended and how long they took, and keeps that in the store, now and then.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use memchr::memmem::Finder;
 use tokio::time::sleep;
 
 use super::attend::Attendance;
@@ -107,10 +108,13 @@ pub(super) fn end_of_failure(failure: &Failure) -> End {
     }
 }
 
+/// Made once: to make it takes longer than to search most results.
+static IS_ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"isError\""));
+
 fn is_tool_error(result: &Json) -> bool {
     // The search is far cheaper than reading every result once more.
     result.len() <= LONGEST_TOOL_ERROR
-        && memchr::memmem::find(result.bytes(), b"\"isError\"").is_some()
+        && IS_ERROR.find(result.bytes()).is_some()
         && result.member("isError").is_some_and(|it| it.as_str() == "true")
 }
 

@@ -1,8 +1,9 @@
 //! Who waits for a run: the caller, held on the line, the owner of a handle, or somebody who may come back with answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use futures_util::future::{SelectOk, select_ok};
+use memchr::memmem::Finder;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
@@ -271,14 +272,15 @@ pub(super) fn size(outcome: &Outcome) -> usize {
     }
 }
 
+/// Made once: to make it takes longer than to search most results.
+static TASK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"task\""));
+
 /// A server that answers with a task of its own was not asked for one, and nobody could reach it: its handle must not
 /// be taken for one of ours.
 pub(super) fn passed_on(outcome: Outcome) -> Outcome {
+    // The search is far cheaper than reading every result once more.
     let is_handle = |result: &Json| {
-        let kind = b"\"task\"";
-        // The search is far cheaper than reading every result once more.
-        memchr::memmem::find(result.bytes(), kind).is_some()
-            && result.member("resultType").is_some_and(|it| it.bytes().as_ref() == kind)
+        TASK.find(result.bytes()).is_some() && result.member("resultType").is_some_and(|it| it.as_str() == "\"task\"")
     };
     match outcome {
         Outcome::Result(result) if is_handle(&result) => {

@@ -29,6 +29,10 @@ pub(super) fn token(token: &Json) -> Option<u64> {
 }
 
 fn number(id: &Json) -> Option<u64> {
+    // As nearly all servers spell it.
+    if id.bytes().iter().all(u8::is_ascii_digit) {
+        return id.as_str().parse().ok();
+    }
     let text = match id.read::<serde_json::Value>().ok()? {
         serde_json::Value::Number(number) => number.to_string(),
         serde_json::Value::String(text) => text,
