@@ -270,11 +270,20 @@ impl<'a> Batch<'a> {
 
     fn purge(&mut self, keys: &[ExpiryKey]) -> Result<Purged, CommitError> {
         let mut purged = Purged::default();
+        // Later than the batch: what has expired since that began is to go as well.
+        let now = self.shared.clock.now();
         for key in keys {
+            let task = self.current(&key.id)?;
+            let expires = task.as_ref().and_then(|task| task.expires());
+            // The clock was set back: without its key the task would never be found again.
+            if expires == Some(key.expires) && key.expires > now {
+                continue;
+            }
             self.writes.remove_expiry(key);
-            let Some(task) = self.current(&key.id)? else { continue };
             // A key that is no longer the task's own says nothing about it.
-            if task.expires().is_some_and(|expires| expires <= self.now) {
+            if let Some(task) = task
+                && expires.is_some_and(|expires| expires <= now)
+            {
                 self.writes.remove_task(&task);
                 if let Some(of_call) = task.key
                     && self.holder(&of_call)?.is_some_and(|keyed| keyed.id == key.id)

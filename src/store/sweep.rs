@@ -61,10 +61,16 @@ pub(super) async fn run(store: Weak<StoreInner>, shared: Arc<Shared>, jobs: Jobs
         let wait = if swept.is_ok() { rest(&shared) } else { LONGEST };
         let wait =
             wait.clamp(SHORTEST, LONGEST).min(next_files.saturating_duration_since(Instant::now()).max(SHORTEST));
+        let rested = async {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = shared.sooner.notified() => tokio::time::sleep(SHORTEST).await,
+            }
+        };
         tokio::select! {
+            biased;
             () = jobs.stopping() => return,
-            () = tokio::time::sleep(wait) => {}
-            () = shared.sooner.notified() => tokio::time::sleep(SHORTEST).await,
+            () = rested => {}
         }
     }
 }

@@ -16,7 +16,7 @@ use super::op::Op;
 use super::quota::Tally;
 use super::shared::{Hot, Slot};
 use super::{ReadError, StoreFailed};
-use crate::clock::{SystemClock, Timestamp};
+use crate::clock::{ManualClock, SharedClock, SystemClock, Timestamp};
 use crate::config::{Cost, Durability, StoreConfig};
 use crate::protocol::{Failure, Json, Question, QuestionKind, Reason, Retry};
 use crate::task::{
@@ -306,6 +306,34 @@ fn a_key_is_purged_with_its_task() {
         batch.add(Op::Purge { keys: vec![expires], answer: oneshot::channel().0 });
         let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
         assert_eq!((counts.tasks, keys()), (0, 0));
+    }
+}
+
+/// Operations join a batch while it is made, so that it may have begun before a task has expired that is to go with it.
+#[test]
+fn what_has_expired_since_the_batch_began_is_purged_and_what_has_not_stays_to_be_swept() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1000)));
+    let shared_clock: SharedClock = Arc::clone(&clock) as SharedClock;
+    let parts = super::open::open(&in_directory(directory.path()), shared_clock).unwrap();
+    let (committer, shared) = (parts.committer, parts.shared);
+    let ended = |seconds| {
+        let expiry = Expiry::Limited { ttl: Duration::from_secs(seconds), keep: Duration::ZERO };
+        Task { expiry, ..example(State::Cancelled { by: Canceller::Owner }, Asked::default()) }
+    };
+    let mut tally = Tally::default();
+    if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
+        let mut batch = Batch::new(&shared, engine, committer.counts, &mut tally);
+        let mut keys = Vec::new();
+        for task in [ended(60), ended(90)] {
+            keys.push(ExpiryKey { expires: task.expires().unwrap(), id: task.id });
+            let record = encode(&task);
+            batch.add(Op::Create { task, record, luggage: Box::default(), answer: oneshot::channel().0 });
+        }
+        clock.advance(Duration::from_secs(61));
+        batch.add(Op::Purge { keys: keys.clone(), answer: oneshot::channel().0 });
+        let counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
+        assert_eq!((counts.tasks, engine.first_to_expire(10).unwrap()), (1, keys[1..].to_vec()));
     }
 }
 
