@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use raincheck::admin::Admin;
 use raincheck::clock::{Clock, SystemClock};
-use raincheck::config::{AdminConfig, Mode, TokenProof, ToolPolicy};
+use raincheck::config::{AdminConfig, Mode, OwnerRules, TokenProof, ToolPolicy};
 use raincheck::history::End;
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{Outcome, RpcError};
@@ -31,6 +31,8 @@ impl Operators {
         let address = listener.local_addr().unwrap();
         let token = token.map(|token| TokenProof::Plain(token.to_owned()));
         let admin = Admin::new(proxy.runner.clone(), &AdminConfig { http: address, token }, address);
+        let tokens = ["ann", "beef"].map(str::to_owned).into();
+        let admin = admin.with_owners(&OwnerRules { tokens, ..OwnerRules::default() });
         let jobs = Jobs::new();
         jobs.spawn("operators", admin.serve(listener, jobs.clone()));
         Self { address, jobs }
@@ -141,6 +143,15 @@ async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
     let owner = shown["owner"].as_str().unwrap();
     assert_eq!(operators.ids(&format!("owner={owner}")).await, [three.as_str(), &one]);
     assert_eq!(operators.ids("owner=000000000000").await, [""; 0]);
+    // By name, where the config has it; a name of hex digits is a name.
+    assert_eq!(operators.ids("owner=ann").await, [three.as_str(), &one]);
+    assert_eq!(operators.ids("owner=beef").await, [""; 0]);
+    let (status, unclear) = operators.value("GET /api/tasks?owner=bo").await;
+    assert_eq!(
+        (status, unclear["error"].as_str().unwrap().starts_with("owner: a name that")),
+        (400, true),
+        "{unclear}"
+    );
     assert_eq!(
         (&shown["state"], &shown["tool"], &shown["server"]),
         (&json!("completed"), &json!("export"), &json!("reports"))

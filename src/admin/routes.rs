@@ -40,7 +40,7 @@ pub(super) async fn answer(admin: &Admin, request: &Parts) -> Answer {
         Route::Healthz => text(StatusCode::OK, "text/plain", "ok\n"),
         Route::Readyz => ready(admin),
         Route::Metrics => text(StatusCode::OK, metrics::TYPE, metrics::write(&admin.runner, &admin.servers)),
-        Route::Tasks => tasks::list(&admin.runner, request.uri.query().unwrap_or_default()).await,
+        Route::Tasks => tasks::list(&admin.runner, &admin.owners, request.uri.query().unwrap_or_default()).await,
         Route::Task(id) => tasks::show(&admin.runner, id),
         Route::Cancel(id) => tasks::cancel(&admin.runner, id).await,
         Route::Tools => value(StatusCode::OK, &json!({ "tools": admin.runner.history().measured() })),

@@ -35,7 +35,7 @@ enum Command {
         /// Only those of this tool
         #[arg(long)]
         tool: Option<String>,
-        /// Only those of this owner: what the column OWNER shows, or its beginning
+        /// Only those of this owner: a name that the config has, or what the column OWNER shows or its beginning
         #[arg(long)]
         owner: Option<String>,
         /// How many

@@ -1,0 +1,65 @@
+//! Which owner an operator means.
+
+use std::collections::BTreeSet;
+
+use crate::config::OwnerRules;
+use crate::protocol::Principal;
+use crate::store::{ReadError, Store};
+use crate::task::Owner;
+
+/// The owners whom the configuration names.
+#[derive(Debug, Default)]
+pub(super) struct OwnerNames {
+    names: BTreeSet<String>,
+    /// Whose subjects they may be, beside the bearers of listed tokens and whom a gateway names.
+    issuer: Option<String>,
+}
+
+/// Who was found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// This one.
+    One(Owner),
+    /// Nobody who has a task.
+    Nobody,
+    /// Several.
+    Several(&'static str),
+    /// What was asked for is neither a name nor the beginning of a digest.
+    Unclear,
+}
+
+impl OwnerNames {
+    pub(super) fn of(rules: &OwnerRules) -> Self {
+        let names = rules.named.keys().chain(&rules.tokens).cloned().collect();
+        Self { names, issuer: rules.issuer.clone() }
+    }
+
+    /// The owner with this name, or whose digest begins with these hex digits. A name goes first.
+    pub(super) fn find(&self, store: &Store, wanted: &str) -> Result<Found, ReadError> {
+        if !self.names.contains(wanted) {
+            let Ok(prefix) = data_encoding::HEXLOWER_PERMISSIVE.decode(wanted.as_bytes()) else {
+                return Ok(Found::Unclear);
+            };
+            let found = store.owners_like(&prefix)?;
+            return Ok(Found::among(&found, "several begin so; give more digits"));
+        }
+        let named = Principal::Named(wanted.into());
+        let subject =
+            self.issuer.as_deref().map(|issuer| Principal::Subject { issuer: issuer.into(), subject: wanted.into() });
+        let mut found = Vec::new();
+        for principal in [named].into_iter().chain(subject) {
+            found.extend(store.owners_like(store.owner(&principal).digest())?);
+        }
+        Ok(Found::among(&found, "a listed token and the subject of a JWT have this name; give digits of the digest"))
+    }
+}
+
+impl Found {
+    fn among(found: &[Owner], several: &'static str) -> Self {
+        match found {
+            [] => Self::Nobody,
+            [owner] => Self::One(*owner),
+            _ => Self::Several(several),
+        }
+    }
+}
