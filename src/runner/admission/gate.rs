@@ -125,6 +125,7 @@ impl Gate {
         slots.company.meet(guest.principal);
         let limited = guest.tool.filter(|tool| has_limits(tool.policy));
         let claim = Claim {
+            who: owner,
             owner: slots.owners.place(owner),
             tool: limited.map(|tool| slots.tools.place(tool_key(&tool))),
             part: limited.map(|tool| slots.parts.place(self.keys.hash_one((owner, tool_key(&tool))))),

@@ -13,9 +13,11 @@ mod purse;
 mod rate;
 mod refusal;
 mod slots;
+mod starts;
 mod table;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::collections::HashMap;
 use std::sync::Arc;
