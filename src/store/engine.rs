@@ -359,6 +359,11 @@ impl EngineError {
     }
 }
 
+/// The number of an error of the operating system that sled hands out again as debug text.
+fn number_in(error: &io::Error) -> Option<i32> {
+    error.to_string().split_once("code: ")?.1.split_once(',')?.0.parse().ok()
+}
+
 impl From<sled::Error> for EngineError {
     fn from(error: sled::Error) -> Self {
         Self::Sled(error)
@@ -381,8 +386,10 @@ impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sled(sled::Error::Corruption { .. }) => f.write_str("a part of the database is not what was written"),
-            // sled hands the same error out again as debug text.
-            Self::Sled(sled::Error::Io(error)) if error.raw_os_error().is_none() => error.kind().fmt(f),
+            Self::Sled(sled::Error::Io(error)) if error.raw_os_error().is_none() => match number_in(error) {
+                Some(number) => io::Error::from_raw_os_error(number).fmt(f),
+                None => error.kind().fmt(f),
+            },
             Self::Sled(sled::Error::Io(error)) => error.fmt(f),
             // sled's own text has no line breaks and names no content.
             Self::Sled(error) => error.fmt(f),
