@@ -9,6 +9,7 @@ use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::joining::left_behind;
 use super::live::Phase;
+use super::parked::Counter;
 use super::promote::Seed;
 use super::recover::{Anchoring, Lost, is_lost};
 use super::remember::{end_of, end_of_failure};
@@ -141,6 +142,9 @@ impl Attendance {
         loop {
             let waiting = self.is_waiting(&seat);
             self.clock.pause_if(waiting);
+            if let Some(live) = seat.live() {
+                live.timed(self.clock);
+            }
             if let Some(desk) = self.desk.as_mut().filter(|_| !waiting) {
                 desk.place = None;
             }
@@ -352,6 +356,7 @@ impl Attendance {
             let questions = desk.board.questions();
             seed.asked = desk.asked.clone();
             seed.board = desk.board.clone();
+            seed.id = desk.counter.as_mut().and_then(Counter::id_for_record);
             desk.gather_until = None;
             if !questions.is_empty() {
                 seed.state = State::InputRequired { started, since: now, questions };
@@ -385,7 +390,7 @@ impl Attendance {
             Seat::Task(_) => found || begun_again,
             // Its caller can come back for it.
             Seat::Held(held) => (found || begun_again) && matches!(held.standing, Standing::Recorded(_)),
-            Seat::Parked(_) => false,
+            Seat::Parked(parked) => (found || begun_again) && parked.record.is_some(),
         }
     }
 
@@ -404,7 +409,11 @@ impl Attendance {
                 }
                 held.done(Outcome::Failed(left_behind()));
             }
-            Seat::Parked(_) => {}
+            Seat::Parked(parked) => {
+                if let Some(record) = parked.record {
+                    record.settler.hand_over();
+                }
+            }
         }
     }
 

@@ -58,12 +58,12 @@ pub use request_state::{is_ours as is_request_state, refused as strange_request_
 pub use responses::Responses;
 
 use admission::Admission;
-use joining::{Joining, Repeat};
+use joining::{Joining, Repeat, Retrier};
 use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
 use recover::Parcel;
 use remember::Saving;
-use request_state::{Claim, Subject};
+use request_state::{AS_RECORDED, Claim, Subject};
 use run::Run;
 use shares::Shares;
 
@@ -250,7 +250,7 @@ impl Runner {
 
     /// Goes on with the run that `state` belongs to, with the answers in `call`. Nothing is ever sent anew: if that run
     /// is gone, its outcome is unknown.
-    pub fn resume(&self, server: &str, state: &str, call: Call, way: Way) -> Reply {
+    pub fn resume(&self, server: &Arc<str>, state: &str, call: Call, way: Way) -> Reply {
         let shared = &self.0;
         let principal = &call.caller.principal;
         let claim = Claim::open(state, &shared.store, principal, server, &Subject::of(&call));
@@ -259,18 +259,24 @@ impl Runner {
             Ok(responses) => responses.unwrap_or_default(),
             Err(error) => return Reply::ready(Outcome::Error(error)),
         };
+        let rejoin = |responses, way| {
+            let (shared, retrier) = (Arc::clone(shared), Retrier::of(&call, server));
+            let rejoin = |sender| joining::rejoin(shared, claim, responses, retrier, way, sender);
+            Reply::driven(&self.0.jobs, "go on with an earlier call", rejoin)
+        };
+        if claim.round == AS_RECORDED {
+            return rejoin(responses, way);
+        }
         let (sender, reply) = Reply::channel();
-        let resume = Resume { sender, round: claim.round, responses, arrived: call.arrived, way };
-        let failure = match shared.parked.resume(&claim.run, resume) {
+        let resume = Resume { sender, round: claim.round, responses, arrived: call.arrived, way: way.clone() };
+        let failure = match shared.parked.resume(&claim.task, resume) {
             Ok(()) => return reply,
             Err(Unheard::Busy) => rounds::too_many(),
-            Err(Unheard::Gone) if claim.expires <= shared.store.clock().now() => {
-                Failure::outcome_unknown("the answers came too late")
-            }
             Err(Unheard::Gone) => match shared.outcomes.of(&claim) {
                 Known::Outcome(outcome) => return Reply::ready(outcome),
                 Known::Earlier => rounds::earlier(),
-                Known::Nothing => Failure::outcome_unknown("the run that asked is gone"),
+                // Their keys may have been given to other questions since.
+                Known::Nothing => return rejoin(Responses::default(), way),
             },
         };
         Reply::ready(Outcome::Failed(failure))

@@ -136,7 +136,7 @@ impl Store {
     pub(super) async fn change(&self, id: &TaskId, change: Change) -> Result<Committed<Task>, ChangeError> {
         let (id, before) = (*id, self.inner.shared.luggage_file(id));
         let outcome = super::op::Outcome::None;
-        let changed = self.ask(|answer| Op::Change { id, change, outcome, answer }).await;
+        let changed = self.ask(|answer| Op::Change { id, change, ran: None, outcome, answer }).await;
         self.unload(&id, before).await;
         changed
     }

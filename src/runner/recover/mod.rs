@@ -145,7 +145,7 @@ impl Runner {
     /// From here on the task is live: it can be cancelled.
     fn take_up(&self, task: &Task) -> Owned {
         let shared = &self.0;
-        let live = shared.live.add_left(task.id);
+        let live = shared.live.add_left(task.id, shared.store.clock().now().since(task.created));
         let settler = Settler::new(task.id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
         Owned { settler, live, delivery: HandleDelivery::Out }
     }
