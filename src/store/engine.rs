@@ -115,7 +115,9 @@ impl Engine {
     }
 
     fn open_once(path: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
-        let db = sled::Config::new().path(path).cache_capacity(cache_bytes).open()?;
+        // No thread of sled's own that flushes: each commit does. Its `sync_all` would take an error of the disk away from
+        // the commit whose write it is, and while a store is looked at it would move pages.
+        let db = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None).open()?;
         Ok(Self {
             meta: db.open_tree("meta")?,
             tasks: db.open_tree("tasks")?,

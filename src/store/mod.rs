@@ -31,7 +31,9 @@ mod luggage;
 mod op;
 mod open;
 mod open_error;
+mod original;
 mod outcome;
+mod page_cache;
 mod questions;
 mod quiet;
 mod quota;
@@ -120,6 +122,8 @@ impl Store {
         let store = Self { inner: Arc::new(StoreInner { shared: parts.shared, ops: parts.ops }) };
         let sweep = sweep::run(Arc::downgrade(&store.inner), Arc::clone(&store.inner.shared), jobs.clone());
         jobs.spawn("store sweep", sweep);
+        let mark = sweep::mark(Arc::downgrade(&store.inner), Arc::clone(&store.inner.shared), jobs.clone());
+        jobs.spawn("store marker", mark);
         Ok(Opened { store, left_open: parts.left_open })
     }
 
