@@ -67,17 +67,18 @@ impl Attendance {
             Some(record) => record.settled(outcome).await,
             None => outcome,
         };
-        let ended = match self.run.shared.shares.room(&self.run.principal, size(&outcome)) {
-            Some(room) => {
-                self.kept = Some(room);
-                outcome
-            }
-            None => Outcome::Failed(Failure::new(
-                Reason::TooLarge,
-                "the tool has run, but its result was too large to be kept until the call was retried",
-                Retry::No,
-            )),
-        };
+        let ended =
+            match self.run.shared.shares.room(&self.run.shared.admission.sharer(&self.run.principal), size(&outcome)) {
+                Some(room) => {
+                    self.kept = Some(room);
+                    outcome
+                }
+                None => Outcome::Failed(Failure::new(
+                    Reason::TooLarge,
+                    "the tool has run, but its result was too large to be kept until the call was retried",
+                    Retry::No,
+                )),
+            };
         Parked { ended: Some(ended), ..parked }
     }
 
