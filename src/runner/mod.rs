@@ -16,6 +16,7 @@ mod cancel;
 mod clock;
 mod desk;
 mod form;
+mod given_up;
 mod held;
 mod joining;
 mod live;
@@ -32,6 +33,7 @@ mod running;
 mod seat;
 mod settler;
 mod shares;
+mod shown;
 mod timing;
 mod twin;
 pub mod view;
@@ -56,6 +58,7 @@ pub use form::{Form, Handed, Occasion, WriteHandle};
 pub use live::{Live, LiveRuns, Phase};
 pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
 pub use responses::Responses;
+pub use shown::{HeldCall, HeldCalls, Stage};
 
 use admission::Admission;
 use joining::{Joining, Repeat, Retrier};
@@ -88,6 +91,8 @@ struct Shared {
     outcomes: Outcomes,
     /// What runs that wait for input take.
     shares: Shares,
+    /// The held calls that operators can see.
+    held: Arc<HeldCalls>,
     /// Fires when nothing more may be started.
     draining: CancellationToken,
 }
@@ -205,6 +210,7 @@ impl Runner {
         let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
         // Runs that wait keep their slots: some must be left for calls that do not ask.
         let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
+        let held = Arc::default();
         let (joining, outcomes) = (Arc::default(), Outcomes::default());
         Self(Arc::new(Shared {
             store,
@@ -217,6 +223,7 @@ impl Runner {
             joining,
             outcomes,
             shares,
+            held,
             draining,
         }))
     }
@@ -239,12 +246,12 @@ impl Runner {
         match repeat {
             None => {}
             Some(repeat) => {
-                let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
+                let run = Run::new(Arc::clone(&self.0), plan, &call, parcel);
                 let enter = |sender| joining::enter(run, repeat, inner, call, sender);
                 return Reply::driven(&self.0.jobs, "run a call with a key", enter);
             }
         }
-        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
+        let run = Run::new(Arc::clone(&self.0), plan, &call, parcel);
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 

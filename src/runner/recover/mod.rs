@@ -14,11 +14,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::run::Run;
 use super::seat::{HandleDelivery, Owned};
 use super::settler::Settler;
+use super::shown::Showing;
 use super::wishes::{Wishes, forget};
 use super::{Plan, Runner};
 use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, TaskSupport};
@@ -68,7 +70,15 @@ impl Runner {
             tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
             let principal = self.0.admission.who(&task.owner);
             let plan = self.0.admission.bounded(&principal, plan);
-            let run = Run { shared: Arc::clone(&self.0), principal, plan, parcel: Parcel::Stored, reruns: task.reruns };
+            let run = Run {
+                shared: Arc::clone(&self.0),
+                principal,
+                plan,
+                parcel: Parcel::Stored,
+                reruns: task.reruns,
+                arrived: Instant::now(),
+                showing: Showing::default(),
+            };
             let inner = inner.clone();
             match fate {
                 Fate::Send => {
