@@ -411,3 +411,14 @@ impl std::error::Error for EngineError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_disk_is_named_also_when_sled_hands_it_out_again() {
+        let disk = sled::Error::Io(io::Error::from_raw_os_error(5));
+        assert_eq!(EngineError::from(disk.clone()).to_string(), EngineError::from(disk).to_string());
+    }
+}
