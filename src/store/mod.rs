@@ -48,7 +48,7 @@ mod tests;
 
 pub use committed::Committed;
 pub use directory::{Holder, holder, remove_unused};
-pub use durability::count_durable_flush;
+pub use durability::{count_durable_flush, flush};
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
 pub use figures::Figures;
 pub use keys::{Claim, Claimed};
