@@ -164,7 +164,8 @@ async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
     }
     for (line, status) in [
         ("GET /api/tasks?limit=0", 400),
-        ("GET /api/tasks/x", 404),
+        ("GET /api/tasks/x", 400),
+        ("GET /api/tasks/x!", 404),
         ("GET /api/tasks/zzzzzzzz", 404),
         ("GET /api/tasks/0000%E2%80%A6", 404),
         ("GET /api/nothing", 404),

@@ -252,6 +252,18 @@ impl Store {
         }
     }
 
+    /// Says in the log what keeps it from taking new tasks, if anything does.
+    pub fn warn_of_health(&self) {
+        match self.health() {
+            Health::Ready | Health::Closed => {}
+            Health::LowSpace(low) => {
+                tracing::warn!("{low}; until then calls are held, and those of mode \"task\" refused");
+            }
+            Health::Full { max } => tracing::warn!("{}", CommitError::Full { max }),
+            Health::Failed(failed) => tracing::warn!("{failed}"),
+        }
+    }
+
     /// Finishes what was asked for before, closes the database and gives the directory back. Later writes and reads
     /// are refused.
     pub async fn close(&self) {

@@ -105,6 +105,8 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     assert!(refused.status.code() == Some(1) && said(&refused).contains("--token-env"), "{}", said(&refused));
     let unknown = admin(&["cancel", "nothing"]).await;
     assert!(unknown.status.code() == Some(1) && said(&unknown).contains("no such task"), "{}", said(&unknown));
+    let short = admin(&["show", "06"]).await;
+    assert!(said(&short).contains("400") && said(&short).contains("give more of it"), "{}", said(&short));
     assert_eq!(proxy.stop().await, Some(0));
 }
 
