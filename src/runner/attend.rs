@@ -182,6 +182,8 @@ impl Attendance {
             let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
             return Some(Lost { run: self.run, ready });
         }
+        // Its caller has been told; what is left is a slot.
+        self.run.showing.hide();
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
         }
