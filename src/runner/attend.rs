@@ -182,7 +182,7 @@ impl Attendance {
             let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
             return Some(Lost { run: self.run, ready });
         }
-        // Whoever was held has been told, however long the server still takes.
+        // Its caller has been told; what is left is a slot.
         self.run.showing.hide();
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
