@@ -20,7 +20,7 @@ async fn a_command_that_is_not_there_is_named_with_what_to_do() {
         let bench = Bench { upstream, dir };
         let failure = failure(bench.call("echo", json!({}))).await;
         assert_eq!((failure.reason, failure.retry), (Reason::NotStarted, Retry::After(Duration::from_secs(5))));
-        for part in ["scripted", "`no-such-program-here`", "`command`", "PATH"] {
+        for part in ["scripted", "`no-such-program-here`", "check the command", "PATH"] {
             assert!(failure.message.contains(part), "{}", failure.message);
         }
         bench.upstream.close().await;
