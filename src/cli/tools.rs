@@ -10,6 +10,7 @@ use super::client::{self, Ask, ClientError, Endpoint};
 use super::{exit, terminal};
 use crate::protocol::Json;
 use crate::protocol::form::fields;
+use crate::protocol::json::Elements;
 use crate::protocol::rope::ObjectWriter;
 
 /// Where the tools are.
@@ -39,7 +40,7 @@ impl Tools {
         for _ in 0..MOST_PAGES {
             let page = page(&endpoint, cursor.as_deref()).await.map_err(Stop::client)?;
             let tools = page.member("tools").unwrap_or_else(Json::empty_object);
-            for tool in tools.elements().iter().flat_map(|tools| tools.iter()) {
+            for tool in tools.elements().iter().flat_map(Elements::iter) {
                 any = true;
                 let tool = Json::of(tools.bytes(), tool);
                 let text = if self.common.json { tool.as_str().to_owned() } else { terminal::plain(&shown(&tool)) };

@@ -32,7 +32,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, liste
     } else if collide(http, listen.http) {
         let message =
             format!("listen.http = \"{}\" takes this port on every address; operators need another", listen.http);
-        let taken = if listen.http.ip().is_unspecified() {
+        let clash = if listen.http.ip().is_unspecified() {
             message
         } else {
             format!(
@@ -40,7 +40,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, liste
                 listen.http
             )
         };
-        section.fault(reader, "http", taken);
+        section.fault(reader, "http", clash);
     }
     if !says_token && !http.ip().is_loopback() {
         let message = format!(

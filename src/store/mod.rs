@@ -257,7 +257,7 @@ impl Store {
         match self.health() {
             Health::Ready | Health::Closed => {}
             Health::LowSpace(low) => {
-                tracing::warn!("{low}; until then calls are held, and those of mode \"task\" refused")
+                tracing::warn!("{low}; until then calls are held, and those of mode \"task\" refused");
             }
             Health::Full { max } => tracing::warn!("{}", CommitError::Full { max }),
             Health::Failed(failed) => tracing::warn!("{failed}"),
