@@ -164,7 +164,8 @@ async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
     }
     for (line, status) in [
         ("GET /api/tasks?limit=0", 400),
-        ("GET /api/tasks/x", 404),
+        ("GET /api/tasks/x", 400),
+        ("GET /api/tasks/x!", 404),
         ("GET /api/tasks/zzzzzzzz", 404),
         ("GET /api/tasks/0000%E2%80%A6", 404),
         ("GET /api/nothing", 404),
@@ -202,7 +203,7 @@ async fn a_store_that_holds_its_tasks_is_not_ready_and_says_so() {
     let operators = Operators::of(&proxy, None).await;
     task(&proxy, "ann", "export").await;
     assert_eq!(operators.ask("GET /readyz").await.0, 200);
-    task(&proxy, "ann", "export").await;
+    task(&proxy, "bo", "export").await;
     let (status, why) = operators.ask("GET /readyz").await;
     assert!(status == 503 && why.contains("holds its 2 tasks") && why.contains("max_tasks"), "{status} {why}");
     let metrics = operators.ask("GET /metrics").await.1;

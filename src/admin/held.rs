@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::answer::{Answer, refused, value};
+use super::owners::OwnerNames;
 use super::tasks::{MOST, owner_shown};
 use crate::clock::millis;
 use crate::runner::{HeldCall, Runner, Stage};
@@ -19,11 +20,11 @@ const PREFIX: &str = "held-";
 /// How long a call may take to be over that was stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) fn list(runner: &Runner, query: &str) -> Answer {
+pub(super) fn list(runner: &Runner, names: &OwnerNames, query: &str) -> Answer {
     let (mut owner, mut server, mut tool) = (None, None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()).filter(|(_, value)| !value.is_empty()) {
         match name.as_ref() {
-            "owner" => owner = Some(value.to_ascii_lowercase()),
+            "owner" => owner = Some(value.into_owned()),
             "server" => server = Some(value.into_owned()),
             "tool" => tool = Some(value.into_owned()),
             // Not repeated: it may be anything.
@@ -31,7 +32,7 @@ pub(super) fn list(runner: &Runner, query: &str) -> Answer {
         }
     }
     let is_wanted = |call: &HeldCall| {
-        owner.as_ref().is_none_or(|digits| data_encoding::HEXLOWER.encode(call.owner().digest()).starts_with(digits))
+        owner.as_ref().is_none_or(|wanted| names.fits(runner.store(), wanted, call.owner()))
             && server.as_ref().is_none_or(|server| server == call.server())
             && tool.as_ref().is_none_or(|tool| tool == call.name())
     };

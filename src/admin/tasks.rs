@@ -100,9 +100,14 @@ pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
 
 fn find(runner: &Runner, id: &str) -> Result<Committed<Task>, Box<Answer>> {
     let unknown = || Box::new(refused(StatusCode::NOT_FOUND, "there is no such task"));
-    let found = match id.parse::<TaskId>() {
-        Ok(id) => runner.store().look(&id).map(|task| task.into_iter().collect()),
-        Err(_) => runner.store().look_like(beginning(id).ok_or_else(unknown)?),
+    let found = match (id.parse::<TaskId>(), beginning(id)) {
+        (Ok(id), _) => runner.store().look(&id).map(|task| task.into_iter().collect()),
+        (Err(_), Some(short)) if short.len() < LEAST => {
+            let why = format!("the beginning of an ID has {LEAST} characters at least; give more of it");
+            return Err(Box::new(refused(StatusCode::BAD_REQUEST, &why)));
+        }
+        (Err(_), Some(short)) => runner.store().look_like(short),
+        (Err(_), None) => return Err(unknown()),
     };
     let found: Vec<_> = found.map_err(|error| Box::new(unreadable(&error)))?;
     let mut found = found.into_iter();
@@ -119,7 +124,7 @@ fn find(runner: &Runner, id: &str) -> Result<Committed<Task>, Box<Answer>> {
 fn beginning(id: &str) -> Option<&str> {
     // In an address the dots are three bytes, escaped.
     let short = id.trim_end_matches('…').trim_end_matches("%E2%80%A6").trim_end_matches("...");
-    (short.len() >= LEAST && short.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(short)
+    (!short.is_empty() && short.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(short)
 }
 
 fn unreadable(error: &ReadError) -> Answer {

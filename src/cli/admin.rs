@@ -151,14 +151,23 @@ async fn cancel(id: &str, common: &Common) -> Result<String, Complaint> {
     let until = Instant::now() + PATIENCE;
     while !has_ended(&task) && Instant::now() < until {
         sleep(POLL).await;
-        task = ask(Method::GET, whole, "", common).await?;
+        match ask(Method::GET, whole, "", common).await {
+            Ok(now) => task = now,
+            // A held call that is over is nowhere any more.
+            Err(_) if state(&task) == Some("held") => return Ok(shown(&task, "It has ended.", common)),
+            Err(complaint) => return Err(complaint),
+        }
     }
     let said = if has_ended(&task) { "It has ended." } else { "It was asked to stop and has not ended yet." };
     Ok(shown(&task, said, common))
 }
 
 fn has_ended(task: &Value) -> bool {
-    matches!(task.get("state").and_then(Value::as_str), Some("completed" | "failed" | "cancelled"))
+    matches!(state(task), Some("completed" | "failed" | "cancelled"))
+}
+
+fn state(task: &Value) -> Option<&str> {
+    task.get("state").and_then(Value::as_str)
 }
 
 async fn ask(method: Method, id: &str, action: &str, common: &Common) -> Result<Value, Complaint> {

@@ -178,6 +178,8 @@ impl Attendance {
             let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
             return Some(Lost { run: self.run, ready });
         }
+        // Whoever was held has been told, however long the server still takes.
+        self.run.showing.hide();
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
         }

@@ -69,6 +69,8 @@ impl Committer {
             op.refuse(CommitError::Closed);
         }
         self.shut();
+        // Whoever waits for commits to mark sees that there are no more.
+        self.shared.unmarked.notify_one();
         drop(self);
         if let Stop::Closed(answer) = stop {
             let _ = answer.send(());

@@ -27,6 +27,8 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 use sled::{Batch, Db, IVec, Transactional, Tree};
 
 use super::codec::{BadRecord, MAX_RECORD};
+use super::directory::DATABASE;
+use super::durability::Watch;
 use super::keys::Keyed;
 use super::questions;
 use super::quiet::quietly;
@@ -48,6 +50,8 @@ pub(super) struct Engine {
     pub(super) anchors: Tree,
     by_expiry: Tree,
     by_owner: Tree,
+    /// Until the database is dropped.
+    _watch: Watch,
 }
 
 /// Changes that are committed together.
@@ -115,6 +119,7 @@ impl Engine {
     }
 
     fn open_once(path: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
+        let watch = Watch::new(&path.join(DATABASE))?;
         // No thread of sled's own that flushes: each commit does. Its `sync_all` would take an error of the disk away from
         // the commit whose write it is, and while a store is looked at it would move pages.
         let db = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None).open()?;
@@ -131,6 +136,7 @@ impl Engine {
             by_expiry: db.open_tree("by_expiry")?,
             by_owner: db.open_tree("by_owner")?,
             db,
+            _watch: watch,
         })
     }
 
@@ -409,5 +415,16 @@ impl std::error::Error for EngineError {
             Self::Record(error) => Some(error),
             Self::Key | Self::Panicked => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_disk_is_named_also_when_sled_hands_it_out_again() {
+        let disk = sled::Error::Io(io::Error::from_raw_os_error(5));
+        assert_eq!(EngineError::from(disk.clone()).to_string(), EngineError::from(disk).to_string());
     }
 }

@@ -48,7 +48,7 @@ mod tests;
 
 pub use committed::Committed;
 pub use directory::{Holder, holder, remove_unused};
-pub use durability::count_durable_flush;
+pub use durability::{count_durable_flush, flush};
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
 pub use figures::Figures;
 pub use keys::{Claim, Claimed};
@@ -254,6 +254,18 @@ impl Store {
             },
             Slot::Failed(failed) => Health::Failed(failed.clone()),
             Slot::Closed => Health::Closed,
+        }
+    }
+
+    /// Says in the log what keeps it from taking new tasks, if anything does.
+    pub fn warn_of_health(&self) {
+        match self.health() {
+            Health::Ready | Health::Closed => {}
+            Health::LowSpace(low) => {
+                tracing::warn!("{low}; until then calls are held, and those of mode \"task\" refused");
+            }
+            Health::Full { max } => tracing::warn!("{}", CommitError::Full { max }),
+            Health::Failed(failed) => tracing::warn!("{failed}"),
         }
     }
 

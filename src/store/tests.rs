@@ -408,12 +408,6 @@ fn what_is_damaged_reads_as_damaged_and_what_may_pass_as_a_failure_that_may() {
 
 /// As a child has it that was being started when its process was killed.
 #[test]
-fn an_error_of_the_disk_is_named_also_when_sled_hands_it_out_again() {
-    let disk = sled::Error::Io(std::io::Error::from_raw_os_error(5));
-    assert_eq!(EngineError::from(disk.clone()).to_string(), EngineError::from(disk).to_string());
-}
-
-#[test]
 fn a_lock_that_outlives_its_process_for_a_moment_is_waited_for() {
     let mut tries = 0;
     let taken = try_for_a_while(|| {

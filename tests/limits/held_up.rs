@@ -9,6 +9,7 @@ const LONG: Duration = Duration::from_millis(250);
 const SHORT: Duration = Duration::from_millis(60);
 
 /// Ann's task, which waits for that.
+#[expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 async fn held_up(proxy: &mut Proxy, what: WaitsFor) -> (String, ReplySender) {
     let id = id_of(&proxy.value(of("ann")).await);
     let (_, sender) = proxy.next_sent().await;

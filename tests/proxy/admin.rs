@@ -96,7 +96,8 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     let listed = said(&admin(&["list"]).await);
     assert!(listed.contains(&held) && listed.contains(&id[..14]) && listed.contains("held for"), "{listed}");
     assert!(said(&admin(&["show", &held]).await).contains("slow_report"));
-    assert!(said(&admin(&["cancel", &held]).await).contains("It has ended."));
+    let stopped = said(&admin(&["cancel", &held]).await);
+    assert!(stopped.contains("It has ended."), "{stopped}");
     let told = within(PATIENCE, holding).await.unwrap().message;
     assert!(told.contains("the operator has cancelled the call"), "{told}");
     assert!(said(&admin(&["cancel", &held]).await).contains("no such task"));
@@ -104,6 +105,8 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     assert!(refused.status.code() == Some(1) && said(&refused).contains("--token-env"), "{}", said(&refused));
     let unknown = admin(&["cancel", "nothing"]).await;
     assert!(unknown.status.code() == Some(1) && said(&unknown).contains("no such task"), "{}", said(&unknown));
+    let short = admin(&["show", "06"]).await;
+    assert!(said(&short).contains("400") && said(&short).contains("give more of it"), "{}", said(&short));
     assert_eq!(proxy.stop().await, Some(0));
 }
 

@@ -65,7 +65,8 @@ async fn status(store: &Store, id: &TaskId) -> Option<&'static str> {
 async fn a_store_on_a_bad_disk_shows_nothing_that_is_not_durable() {
     let log = Said::new();
     let kept = log.clone();
-    tracing_subscriber::fmt().with_ansi(false).with_writer(move || kept.clone()).init();
+    let shown = tracing_subscriber::EnvFilter::new("info,raincheck::runner=debug");
+    tracing_subscriber::fmt().with_env_filter(shown).with_ansi(false).with_writer(move || kept.clone()).init();
     nothing_is_visible_before_it_is_durable().await;
     behind_a_slow_flush_writes_are_bounded_and_reads_go_on().await;
     a_failed_commit_leaves_nothing_and_the_store_mends_itself(&log).await;

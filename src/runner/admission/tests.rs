@@ -383,7 +383,13 @@ async fn a_rate_is_remembered_however_many_others_come() {
 #[test]
 fn nobody_is_told_to_come_back_too_early() {
     let rate = Rate { count: 1, per: Duration::from_hours(1) };
-    let table = [(1, 1, "1ms"), (2_000_000, 2, "2ms"), (2_000_001, 3, "3ms"), (1_000_000_001, 1001, "2s")];
+    let table = [
+        (1, 1, "1ms"),
+        (2_000_000, 2, "2ms"),
+        (2_000_001, 3, "3ms"),
+        (1_000_000_001, 1001, "2s"),
+        (3_601_000_000_000, 3_601_000, "1h 1m"),
+    ];
     for (nanos, millis, said) in table {
         let refused = refusal::owner_rate(rate, Duration::from_nanos(nanos));
         assert_eq!(refused.retry, Retry::After(Duration::from_millis(millis)));

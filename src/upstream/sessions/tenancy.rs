@@ -1,4 +1,4 @@
-//! The life of a session: it is opened, used, and closed.
+//! The life of one session: opening, being used, idling, and its end, whatever brings that about.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
