@@ -315,16 +315,18 @@ impl<C: Connect> Sessions<C> {
     /// The session behind a visit, once it is open and it is this visit's turn.
     async fn settled(&self, visit: Visit<C::Session>, asker: Asker<'_>) -> Result<Lease<C::Session>, Failure> {
         let broken = || outcome::not_started(&self.0.server.name, "connecting broke off");
+        // Before the session is open, so that those who wait for that get to it in the order in which they came.
         let serial = self.0.server.serial && asker.want.waits_for_its_turn();
+        let entry = serial.then(|| visit.slot.turns.enter(asker.principal));
         if let Some(session) = visit.slot.session() {
-            return Ok(visit.take_turn(session, serial, asker).await);
+            return Ok(visit.take_turn(session, entry, asker).await);
         }
         asker.waits(self.waits_for());
         let mut state = visit.slot.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
         let settled = settled.map(|state| state.clone());
         match settled {
-            Ok(State::Open(session)) => Ok(visit.take_turn(session, serial, asker).await),
+            Ok(State::Open(session)) => Ok(visit.take_turn(session, entry, asker).await),
             Ok(State::Failed(failure)) => Err(failure),
             Ok(State::Connecting) | Err(_) => Err(broken()),
         }

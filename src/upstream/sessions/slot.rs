@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::turns::{Turn, Turns};
+use super::turns::{Place as TurnPlace, Turn, Turns};
 use super::{Asker, Session, Want};
 use crate::protocol::{Failure, Principal, WaitsFor};
 use crate::share::Place;
@@ -28,7 +28,7 @@ pub(super) struct Slot<S> {
     /// To be closed although it is in use.
     pub(super) dismissed: CancellationToken,
     /// The right to use it alone, where it takes one call at a time.
-    turns: Arc<Turns>,
+    pub(super) turns: Arc<Turns>,
     /// Whose place it takes.
     pub(super) owner: Principal,
     place: Mutex<Option<Place>>,
@@ -144,18 +144,20 @@ impl<S> Slot<S> {
 }
 
 impl<S> Visit<S> {
-    /// Waits for the turn of this visit, if `serial`.
-    pub(super) async fn take_turn(self, session: S, serial: bool, asker: Asker<'_>) -> Lease<S> {
-        let turn = if serial {
-            Some(match self.slot.turns.enter(asker.principal) {
-                Ok(turn) => turn,
-                Err(place) => {
-                    asker.waits(WaitsFor::Turn);
-                    place.turn().await
-                }
-            })
-        } else {
-            None
+    /// Waits for the turn of this visit, where it needs one.
+    pub(super) async fn take_turn(
+        self,
+        session: S,
+        entry: Option<Result<Turn, TurnPlace>>,
+        asker: Asker<'_>,
+    ) -> Lease<S> {
+        let turn = match entry {
+            None => None,
+            Some(Ok(turn)) => Some(turn),
+            Some(Err(place)) => {
+                asker.waits(WaitsFor::Turn);
+                Some(place.turn().await)
+            }
         };
         Lease { session, visit: self, _turn: turn }
     }
