@@ -68,6 +68,7 @@ fn shown(call: &HeldCall, state: &str) -> Value {
             Some(place) => format!("number {place} in line for a free slot"),
             None => "about to start".to_owned(),
         },
+        Stage::Waits(what) => what.describe().to_owned(),
         Stage::Running => "running".to_owned(),
         Stage::Asking => "the tool asks its caller".to_owned(),
         Stage::Parked => "its caller was sent away with questions, to come back with answers".to_owned(),

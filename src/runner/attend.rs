@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::admission::Fare;
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
-use super::given_up::{idle, stopped_by_operator, timed_out};
+use super::given_up::{idle, timed_out};
+use super::held_up::no_turn;
 use super::joining::left_behind;
 use super::live::Phase;
 use super::parked::Counter;
@@ -24,7 +25,7 @@ use super::shown::{SHOW_AFTER, Stage};
 use super::{Linger, Questions, Way};
 use crate::clock::Timestamp;
 use crate::history::End;
-use crate::protocol::{Event, Failure, Outcome, Progress};
+use crate::protocol::{Event, Failure, Outcome, Progress, WaitsFor};
 use crate::task::{Asked, State};
 
 /// One call that was sent.
@@ -48,10 +49,12 @@ pub(super) struct Attendance {
     lost: Option<Seat>,
     /// The time of run at which the tool last gave a sign of life.
     alive: Duration,
-    /// How much of the time went by before the server had the call.
-    pub(super) before: Duration,
+    /// What the call waits for, while its server does not have it.
+    pub(super) waits: Option<WaitsFor>,
+    /// When it has waited for its turn for too long.
+    pub(super) until: Instant,
     /// What it costs.
-    fare: Option<Box<Fare>>,
+    pub(super) fare: Option<Box<Fare>>,
     /// What was reported before the promotion is where the task is.
     progress: Option<(Progress, Timestamp)>,
     /// Gone when the run has ended and only its outcome is kept.
@@ -86,6 +89,8 @@ enum Due {
     Idle,
     /// Its cost is to be counted.
     Count,
+    /// Its turn at the server has not come in time.
+    NoTurn,
     /// Operators are to see the call, which is held.
     Show,
 }
@@ -96,6 +101,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 impl Attendance {
     /// In a box, since it is handed from future to future.
     pub(super) fn new(run: Run, running: Running, permits: Option<Permits>, subject: Option<Subject>) -> Box<Self> {
+        let until = Instant::now() + run.plan.policy.queue_timeout;
         let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.policy.timeout));
         let ahead = Responses::default();
         Box::new(Self {
@@ -110,7 +116,8 @@ impl Attendance {
             anchoring: None,
             lost: None,
             alive: Duration::ZERO,
-            before: Duration::ZERO,
+            waits: None,
+            until,
             fare: None,
             progress: None,
             permits,
@@ -147,19 +154,8 @@ impl Attendance {
     pub(super) async fn attend(mut self: Box<Self>, mut seat: Seat) -> Option<Lost> {
         loop {
             let waiting = self.is_waiting(&seat);
-            self.clock.pause_if(waiting);
-            match seat.live() {
-                Some(live) => {
-                    live.timed(self.clock);
-                    self.run.showing.hide();
-                }
-                None if waiting => self.run.show(if self.desk.as_ref().is_some_and(|desk| desk.is_parked) {
-                    Stage::Parked
-                } else {
-                    Stage::Asking
-                }),
-                None => self.run.showing.set(Stage::Running),
-            }
+            self.clock.pause_if(waiting || self.waits.is_some());
+            self.tell_stage(&seat, waiting);
             if let Some(desk) = self.desk.as_mut().filter(|_| !waiting) {
                 desk.place = None;
             }
@@ -224,8 +220,9 @@ impl Attendance {
                 _ => std::future::pending().await,
             }
         };
+        let may_leave = (waiting && !is_asked_itself) || self.waits.is_some();
         let due = async {
-            match due.and_then(|(ran, due)| Some((self.clock.when(ran)?, due))) {
+            match due {
                 Some((at, due)) => {
                     shared.jobs.alarm(at).await;
                     due
@@ -241,18 +238,23 @@ impl Attendance {
             event = desk => Next::Desk(event),
             due = due => Next::Due(due),
             () = anchoring => Next::Anchored,
-            () = shared.draining.cancelled(), if waiting && !is_asked_itself => Next::Draining,
+            () = shared.draining.cancelled(), if may_leave => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
     }
 
-    /// What is to be done next, and at which time of run.
-    fn due(&self, seat: &Seat) -> Option<(Duration, Due)> {
+    /// What is to be done next, and when.
+    fn due(&self, seat: &Seat) -> Option<(Instant, Due)> {
+        if self.waits == Some(WaitsFor::Turn) {
+            return Some((self.until, Due::NoTurn));
+        }
         let idle = self.run.plan.idle_timeout().map(|limit| (self.alive.saturating_add(limit), Due::Idle));
         let count = self.fare.as_ref().map(|fare| (fare.look_at(), Due::Count));
         let is_to_be_shown = !(self.run.showing.has_begun() || seat.is_recorded());
         let show = is_to_be_shown.then_some((SHOW_AFTER, Due::Show));
-        [Some((self.clock.limit(), Due::Timeout)), idle, count, show].into_iter().flatten().min_by_key(|(ran, _)| *ran)
+        let all = [Some((self.clock.limit(), Due::Timeout)), idle, count, show];
+        let (ran, due) = all.into_iter().flatten().min_by_key(|(ran, _)| *ran)?;
+        Some((self.clock.when(ran)?, due))
     }
 
     /// Does what is to be done; `None` when the run is over.
@@ -272,9 +274,7 @@ impl Attendance {
                 }
             },
             Next::Operator => {
-                self.remember(End::Cancelled);
-                self.running.stop();
-                Box::pin(self.end(seat, Outcome::Failed(stopped_by_operator()))).await;
+                Box::pin(self.is_stopped_by_operator(seat)).await;
                 None
             }
             Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
@@ -283,6 +283,7 @@ impl Attendance {
                     Due::Timeout => Err(timed_out(self.run.plan.policy.timeout)),
                     Due::Idle => Err(idle(self.run.plan.idle_timeout().unwrap_or_default())),
                     Due::Count => self.count(),
+                    Due::NoTurn => Err(no_turn(self.run.plan.policy.queue_timeout)),
                     Due::Show => {
                         self.run.show(Stage::Running);
                         Ok(())
@@ -293,6 +294,10 @@ impl Attendance {
                 None
             }
             Next::Anchored => Some(seat),
+            Next::Draining | Next::Stopping if self.waits.is_some() => {
+                Box::pin(self.leave_unsent(seat)).await;
+                None
+            }
             Next::Draining | Next::Stopping if self.may_be_left(&seat) => {
                 self.leave(seat);
                 None
@@ -323,6 +328,7 @@ impl Attendance {
         if let Event::Done(outcome) = &event {
             self.remember(end_of(outcome));
         }
+        let seat = if self.is_past_wait(&event) { Box::pin(self.begins(seat)).await? } else { seat };
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => {
                 Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
@@ -339,13 +345,8 @@ impl Attendance {
                 self.anchoring.get_or_insert_default().take(anchor, &self.way.abilities);
                 Some(seat)
             }
-            (Event::Began, seat) => {
-                // A run that was found again had begun before.
-                if self.anchoring.is_none() {
-                    self.before = self.clock.ran();
-                }
-                Some(seat)
-            }
+            (Event::Waits(what), seat) => Some(Box::pin(self.is_held_up(seat, what)).await),
+            (Event::Began, seat) => Some(seat),
             (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,
             (
                 event @ (Event::Progress(_)
@@ -378,7 +379,10 @@ impl Attendance {
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
         let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
-        let mut seed = Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() });
+        let mut seed = match self.waits {
+            Some(what) => Seed::silent(State::Queued, Phase::Waits(what)),
+            None => Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() }),
+        };
         seed.anchored = self.anchoring.as_ref().and_then(|anchoring| anchoring.fresh());
         seed.asked.clone_from(&self.asked_before);
         seed.form = Some(self.way.form.clone());
@@ -449,6 +453,9 @@ impl Attendance {
 
     /// Ends the run because it cannot go on; the server is told to stop.
     pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
+        if self.waits.is_some() {
+            return self.is_not_sent(seat, failure).await;
+        }
         self.remember(end_of_failure(&failure));
         self.running.stop();
         self.end(seat, Outcome::Failed(failure)).await;

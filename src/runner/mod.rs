@@ -18,6 +18,7 @@ mod desk;
 mod form;
 mod given_up;
 mod held;
+mod held_up;
 mod joining;
 mod live;
 mod outcomes;

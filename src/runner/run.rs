@@ -21,7 +21,8 @@ use super::seat::{Held, Owned, Seat, Standing, Wish};
 use super::shown::{Showing, Stage};
 use super::{Plan, Promotion, Questions, Shared};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
-use crate::task::{Asked, State};
+use crate::store::ChangeError;
+use crate::task::{Asked, Refusal, State};
 
 pub(super) use super::admission::Permits;
 
@@ -119,9 +120,11 @@ impl Run {
                 if let Some(fare) = &mut fare {
                     fare.sent();
                 }
+                // What it has waited for a slot counts.
+                let since = if self.reruns == 0 { call.arrived } else { Instant::now() };
                 let running = Running::send(inner, call);
                 let attendance = Attendance::new(self, running, permits, subject).answered_ahead(ahead);
-                let lost = attendance.priced(fare).asked_before(asked).attend(seat).await;
+                let lost = attendance.waiting_since(since).priced(fare).asked_before(asked).attend(seat).await;
                 let (Some(lost), Some(call_again)) = (lost, again) else { return };
                 let Some(begun) = Box::pin(lost.begin_again()).await else { return };
                 Lost { run: self, ready } = begun;
@@ -246,7 +249,8 @@ impl Run {
                 return None;
             }
             match self.shared.store.start(&id).await {
-                Ok(_) => {
+                // That it runs is refused where it was to be recorded as waiting, which could not be written.
+                Ok(_) | Err(ChangeError::Refused(Refusal::Running, _)) => {
                     live.runs();
                     return Some(seat);
                 }

@@ -190,9 +190,13 @@ impl Seen<'_> {
                     Some(place) => format!("queued: number {place} in line for a free slot"),
                     None => "queued: about to start".to_owned(),
                 },
+                Some(Phase::Waits(what)) => what.describe().to_owned(),
                 _ => "queued for a free slot".to_owned(),
             }),
             State::Running { .. } => {
+                if let Some(Phase::Waits(what)) = &self.phase {
+                    return Some(what.describe().to_owned());
+                }
                 let mut message = self.timing.running();
                 if let Some(Phase::Running { progress: Some((progress, _)) }) = &self.phase {
                     message.push_str("; progress ");

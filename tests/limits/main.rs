@@ -1,6 +1,7 @@
 //! The tasks layer around a scripted service: limits of tools and owners, budgets, turns.
 
 mod budgets;
+mod held_up;
 mod owners;
 #[path = "../support/mod.rs"]
 mod support;

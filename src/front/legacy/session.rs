@@ -151,6 +151,7 @@ pub(in crate::front) async fn open(
             | Event::Notification(_)
             | Event::Paused
             | Event::Anchored(_)
+            | Event::Waits(_)
             | Event::Began => {}
         }
     };

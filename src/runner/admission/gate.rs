@@ -13,7 +13,6 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::line::{FairLine, Line};
 use super::pace::Pace;
 use super::refusal;
 use super::slots::{Claim, Slots};
@@ -21,6 +20,7 @@ use super::told::{Asker, Told};
 use crate::config::{OwnerLimits, ToolPolicy};
 use crate::protocol::{Failure, Principal};
 use crate::runner::Bounds;
+use crate::share::line::{FairLine, Line};
 
 /// All slots, and the line in front of them.
 #[derive(Debug)]

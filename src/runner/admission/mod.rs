@@ -1,13 +1,12 @@
 //! Who may run what, when: slots and the line in front of them, rates, and budgets.
 //!
 //! A call is let in once, before anything else happens to it. What refuses it names the limit, and when it is worth
-//! trying again (`refusal`). Then it has its slots (`gate`, `slots`) or a place in the line (`line`), and what it will
+//! trying again (`refusal`). Then it has its slots (`gate`, `slots`) or a place in the line ([`line`](crate::share::line)), and what it will
 //! cost is kept for it (`fare`, `purse`).
 
 mod fare;
 mod gate;
 mod ledger;
-mod line;
 mod pace;
 mod purse;
 mod rate;
