@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use raincheck::config::{Mode, ToolPolicy};
 use raincheck::history::End;
-use raincheck::protocol::{Event, Failure, Outcome, Reason, Retry, RpcError};
+use raincheck::protocol::{Event, Failure, Outcome, Reason, Retry, RpcError, WaitsFor};
 use raincheck::runner::{Bounds, Runner};
 use raincheck::store::Shelf;
 use raincheck::task::Canceller;
@@ -171,4 +171,40 @@ async fn a_task_says_who_cancelled_it() {
         proxy.runner.cancel(&task, Canceller::Owner).await.unwrap();
         assert_eq!(proxy.get(&id).await["statusMessage"], says);
     }
+}
+
+#[tokio::test]
+async fn a_task_says_what_it_waits_for_until_its_server_has_it() {
+    let says = async |proxy: &Proxy, id: &str, words: &str| {
+        let looking = async {
+            while proxy.get(id).await["statusMessage"] != words {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("it never says {words}"));
+    };
+    let table = [
+        (WaitsFor::Start, "waiting for the server to start"),
+        (WaitsFor::Connection, "waiting for a connection to the server"),
+        (WaitsFor::Turn, "waiting for the server to take its next call (serial)"),
+    ];
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    for (what, words) in table {
+        let created = proxy.value(call("tools/call", export())).await;
+        let id = created["taskId"].as_str().unwrap().to_owned();
+        let (_, sender) = proxy.next_sent().await;
+        sender.event(Event::Waits(what));
+        says(&proxy, &id, words).await;
+        sender.event(Event::Began);
+        says(&proxy, &id, "running for 0s").await;
+        sender.done(good());
+        proxy.ended(&id).await;
+    }
+    // One that becomes a task meanwhile says so too.
+    let mut proxy = Proxy::new(ToolPolicy { after: Duration::from_millis(50), ..policy(Mode::Auto) });
+    let reply = proxy.sending(call("tools/call", export()));
+    let (_, sender) = proxy.next_sent().await;
+    sender.event(Event::Waits(WaitsFor::Start));
+    let created = shown(timeout(PATIENCE, reply.await.unwrap().outcome()).await.unwrap());
+    assert_eq!(created["statusMessage"], "waiting for the server to start");
 }

@@ -225,6 +225,7 @@ impl Wanted {
             | Event::Paused
             | Event::Anchored(_)
             | Event::Began
+            | Event::Waits(_)
             | Event::Done(_) => None,
         }
     }

@@ -200,7 +200,8 @@ async fn outcome(reply: &mut Reply, sender: Option<&ReplySender>) -> Outcome {
                 | Event::Attached(_)
                 | Event::Paused
                 | Event::Anchored(_)
-                | Event::Began,
+                | Event::Began
+                | Event::Waits(_),
                 None,
             ) => {}
         }

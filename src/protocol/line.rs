@@ -179,7 +179,7 @@ impl Line {
                 let is_chatter = matches!(said.method.as_str(), "notifications/message" | "notifications/progress");
                 (said.params.as_ref().map_or(0, Json::len), is_chatter)
             }
-            Event::Progress(_) | Event::Paused | Event::Anchored(_) | Event::Began => (0, true),
+            Event::Progress(_) | Event::Paused | Event::Anchored(_) | Event::Began | Event::Waits(_) => (0, true),
             Event::Ask(_) | Event::Attached(_) | Event::Done(_) => (0, false),
         };
         let places = if is_chatter { WAITING_EVENTS - RESERVED } else { WAITING_EVENTS };

@@ -39,11 +39,25 @@ pub enum Event {
     /// Where the run is, as of now: it can be resumed from here by another process. May be dropped; a later one takes the
     /// place of those before it.
     Anchored(Anchor),
+    /// The call has not gone to the server yet, since it has to wait for this. May be dropped; [`Event::Began`] or any
+    /// other event says that it is over.
+    Waits(WaitsFor),
     /// The call goes to the server only now: that had to be started or connected to first, or took others before. May be
     /// dropped.
     Began,
     /// The end. Nothing comes after it.
     Done(Outcome),
+}
+
+/// What a call has to wait for before its server can have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// The server's process is being started.
+    Start,
+    /// There is no connection to the server yet.
+    Connection,
+    /// The server takes one call at a time (`serial`); it may have to start too.
+    Turn,
 }
 
 /// A notification of a server.

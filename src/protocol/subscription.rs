@@ -26,7 +26,8 @@ impl Said {
             | Event::Attached(_)
             | Event::Paused
             | Event::Anchored(_)
-            | Event::Began => None,
+            | Event::Began
+            | Event::Waits(_) => None,
         }
     }
 }

@@ -136,6 +136,7 @@ impl Seat {
                 | Event::Paused
                 | Event::Anchored(_)
                 | Event::Began
+                | Event::Waits(_)
                 | Event::Done(_),
             ) => {}
         }
@@ -198,13 +199,19 @@ impl Seat {
 
     /// Says that the run is being stopped: nobody is to join it any more who has no key for it.
     pub(super) fn call_off(&self) {
-        let live = match self {
+        if let Some(live) = self.live() {
+            live.cancel();
+        }
+    }
+
+    /// What is known of the run beyond its record, if it has one.
+    pub(super) fn live(&self) -> Option<&Live> {
+        match self {
             Self::Held(Held { standing: Standing::Recorded(recorded), .. })
-            | Self::Parked(Parked { record: Some(recorded), .. }) => &recorded.live,
-            Self::Task(owned) => &owned.live,
-            Self::Held(_) | Self::Parked(_) => return,
-        };
-        live.cancel();
+            | Self::Parked(Parked { record: Some(recorded), .. }) => Some(&recorded.live),
+            Self::Task(owned) => Some(&owned.live),
+            Self::Held(_) | Self::Parked(_) => None,
+        }
     }
 
     /// Ends what was asked to stop. Nobody is on the line any more.

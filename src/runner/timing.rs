@@ -66,6 +66,16 @@ impl Timing {
         message
     }
 
+    /// "waiting for the server to start, for 12s now", where `what` is waited for before the run.
+    pub(super) fn before_start(&self, what: &str) -> String {
+        match self.course {
+            Course::Running(ran) if ran >= Duration::from_secs(1) => {
+                format!("waiting for {what}, for {} now", whole_seconds(ran))
+            }
+            Course::Running(_) | Course::Asking { .. } | Course::Standing => format!("waiting for {what}"),
+        }
+    }
+
     /// "waiting for input for 12s".
     pub(super) fn waiting(&self) -> String {
         match self.course {

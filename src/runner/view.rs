@@ -2,14 +2,18 @@
 //!
 //! A handle is made from a committed task and nothing else.
 
+use std::fmt::Write as _;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::joining::JOINED;
 use super::live::{Live, Phase};
 use super::timing::Timing;
+use super::{Kept, Linger, Place};
 use crate::clock::{Timestamp, millis};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Failure, Json, Progress, Retry, Rope, reshape};
+use crate::protocol::{Failure, Json, Progress, Retry, Rope, WaitsFor, reshape};
 use crate::store::Committed;
 use crate::task::{Canceller, Cause, OpenQuestion, State, Task};
 
@@ -184,14 +188,17 @@ impl Seen<'_> {
     fn message(&self) -> Option<String> {
         match &self.task.state {
             State::Queued => Some(match &self.phase {
-                Some(Phase::Queued(place)) => match place.now() {
-                    Some(1) => "queued: next in line for a free slot".to_owned(),
-                    Some(place) => format!("queued: number {place} in line for a free slot"),
-                    None => "queued: about to start".to_owned(),
-                },
+                Some(Phase::Queued(place)) => queued(place),
                 _ => "queued for a free slot".to_owned(),
             }),
             State::Running { .. } => {
+                if let Some(Phase::Waits(what)) = &self.phase {
+                    return Some(self.timing.before_start(match what {
+                        WaitsFor::Start => "the server to start",
+                        WaitsFor::Connection => "a connection to the server",
+                        WaitsFor::Turn => "the server to take its next call (serial)",
+                    }));
+                }
                 let mut message = self.timing.running();
                 if let Some(Phase::Running { progress: Some((progress, _)) }) = &self.phase {
                     message.push_str("; progress ");
@@ -208,7 +215,7 @@ impl Seen<'_> {
             }
             State::Completed { .. } => None,
             State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
-            State::Failed { cause: Cause::Ours(failure) } => Some(failure.message.clone()),
+            State::Failed { cause: Cause::Ours(failure) } => Some(told(self.task, failure).message),
             State::Cancelled { by: Canceller::Owner } => Some("cancelled on request".to_owned()),
             State::Cancelled { by: Canceller::Operator } => Some("cancelled by the operator".to_owned()),
         }
@@ -246,6 +253,39 @@ impl Seen<'_> {
         }
         meta
     }
+}
+
+/// A failure of ours as those are told it who look at `task`: a call with a key that may have run is not run again
+/// under that key, whatever its caller finds out.
+pub fn told(task: &Task, failure: &Failure) -> Failure {
+    let mut told = failure.clone();
+    if task.key.is_some() && failure.retry.retryable() != Some(true) {
+        told.message.push_str("; the same key leads to this end again, a new run needs a new key");
+    }
+    told
+}
+
+/// Where a call is in the line, and whether it waits for servers that were told to stop.
+fn queued(place: &Place) -> String {
+    let mut message = match place.now() {
+        Some(1) => "queued: next in line for a free slot".to_owned(),
+        Some(place) => format!("queued: number {place} in line for a free slot"),
+        None => return "queued: about to start".to_owned(),
+    };
+    if let Some(Kept { until, rule }) = place.kept() {
+        let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
+        let left = humantime::format_duration(Duration::from_secs(u64::try_from(left).unwrap_or(u64::MAX)));
+        let rule = match rule {
+            Linger::AtMost(_) => "cancel_grace",
+            Linger::UntilTimeout => "cancel = \"ignored\"",
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(
+            message,
+            "; one is kept for a run that was stopped, until its server has answered, for up to {left} ({rule})"
+        );
+    }
+    message
 }
 
 fn failure_facts(meta: &mut serde_json::Map<String, serde_json::Value>, failure: &Failure) {

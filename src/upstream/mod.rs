@@ -18,6 +18,7 @@ mod sessions;
 mod stdio;
 mod subscription;
 mod tie;
+mod waiting;
 mod wire;
 
 use std::convert::Infallible;

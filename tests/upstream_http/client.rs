@@ -104,7 +104,8 @@ pub(crate) async fn all(mut reply: Reply) -> Seen {
                 | Event::Attached(_)
                 | Event::Paused
                 | Event::Anchored(_)
-                | Event::Began => {}
+                | Event::Began
+                | Event::Waits(_) => {}
                 Event::Done(outcome) => return Seen { progress, logs, outcome },
             }
         }

@@ -54,7 +54,7 @@ async fn running(client: &Client, tool: &str) -> Reply {
     let mut reply = client.tool(tool).await;
     let first = loop {
         match tokio::time::timeout(PATIENCE, reply.next()).await.unwrap() {
-            Some(Event::Began) => {}
+            Some(Event::Began | Event::Waits(_)) => {}
             event => break event,
         }
     };

@@ -151,7 +151,8 @@ pub(in crate::front) async fn open(
             | Event::Notification(_)
             | Event::Paused
             | Event::Anchored(_)
-            | Event::Began => {}
+            | Event::Began
+            | Event::Waits(_) => {}
         }
     };
     let offered = result.member(reshape::OFFERED_TASKS);

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
 use super::gate::{Entry, Gate, Guest, GuestTool, Permits, Ticket};
-use super::{Bounds, refusal};
+use super::{Bounds, Kept, refusal};
 use crate::config::{OwnerLimits, Rate, ToolPolicy};
 use crate::protocol::{Failure, Principal, Reason, Retry};
+use crate::runner::Linger;
 
 /// What a test says of a call.
 #[derive(Default)]
@@ -361,4 +363,27 @@ fn the_one_user_has_all_starts_of_the_rate_of_all() {
     let of = Of::default();
     let _runs = [(); 3].map(|()| of.free(&gate, LOCAL, "a"));
     assert!(!of.refused(&gate, LOCAL, "b").message.contains("share"));
+}
+
+#[test]
+fn who_waits_is_told_of_runs_that_were_stopped_only_where_it_waits_for_those() {
+    let (gate, of) = (gate(10, 10), runs(1));
+    let running = of.free(&gate, "ann", "t");
+    let waiting = of.wait(&gate, "ann", "t");
+    assert_eq!(waiting.watcher().kept(), None, "the run goes on");
+    let kept = |secs| Kept { until: Instant::now() + Duration::from_secs(secs), rule: Linger::AtMost(Duration::ZERO) };
+    let other = runs(1);
+    let _goes_on = other.free(&gate, "ann", "u");
+    let waits_for_another = other.wait(&gate, "ann", "u");
+    let soon = kept(5);
+    let stopped = running.linger(soon);
+    assert_eq!((gate.running(), gate.lingering()), (2, 1));
+    assert_eq!((waiting.watcher().kept(), waits_for_another.watcher().kept()), (Some(soon), None));
+    // To look changes nothing.
+    assert_eq!((gate.running(), waiting.watcher().now()), (2, Some(1)));
+    let place = waiting.watcher();
+    drop(stopped);
+    assert_eq!((gate.running(), gate.lingering(), place.now(), place.kept()), (2, 0, None, None));
+    drop(waiting);
+    assert_eq!(gate.running(), 1);
 }

@@ -1,13 +1,12 @@
 //! The whole life of a call: finding a session, the exchange, being cancelled, being sent again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::header::HeaderMap;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::HttpConnect;
@@ -29,6 +28,7 @@ use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
 use crate::upstream::sessions::{Lease, Sessions, Want};
+use crate::upstream::waiting::telling;
 use crate::upstream::wire::{self, ServerEra};
 use crate::upstream::{Setup, log_level, outcome};
 
@@ -41,7 +41,6 @@ pub(super) struct Inner {
     pub(super) server: String,
     pub(super) endpoint: Arc<Endpoint>,
     forward_cancel: ForwardCancel,
-    cancel_grace: Duration,
     pub(super) connect: HttpConnect,
     pub(super) sessions: Sessions<HttpConnect>,
     /// Those of another process.
@@ -91,7 +90,6 @@ impl Runner {
         Self(Arc::new(Inner {
             server: config.name.clone(),
             forward_cancel: config.cancel,
-            cancel_grace: config.cancel_grace,
             sessions: Sessions::new(Arc::clone(config), connect.clone(), setup.jobs.clone()),
             sse: SseUpstream::new(setup, Arc::clone(&endpoint), connect.clone()),
             old_sessions: OldSessions::default(),
@@ -196,10 +194,13 @@ impl Runner {
     async fn attempt(&self, call: &Call, sender: &mut ReplySender) -> Ended {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         if !self.is_modern() {
-            let session = tokio::select! {
-                biased;
-                session = self.session(call, &forwarded) => session,
-                () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
+            let session = {
+                let ready = pin!(self.session(call, &forwarded));
+                tokio::select! {
+                    biased;
+                    session = telling(sender, &self.0.setup.config, ready) => session,
+                    () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
+                }
             };
             if sender.is_cancelled() {
                 return Ended::Done(Outcome::Failed(outcome::never_sent()));
@@ -221,7 +222,8 @@ impl Runner {
                         }
                     };
                 }
-                Err(_) if self.is_modern() => {}
+                // That was found out just now.
+                Err(_) if self.is_modern() => sender.event(Event::Began),
                 Err(failure) => return Ended::Done(Outcome::Failed(failure)),
             }
         }
@@ -441,19 +443,7 @@ impl Runner {
                 }
             }
         }
-        Some(self.stopping())
-    }
-
-    /// A cancelled call: its answer is waited for, but many servers never send one.
-    fn stopping(&self) -> Wish {
-        let Ok(place) = Arc::clone(&self.0.stopping).try_acquire_owned() else {
-            return Wish::Stop { until: Some(Instant::now()), _place: None };
-        };
-        let until = match self.0.forward_cancel {
-            ForwardCancel::Forward | ForwardCancel::Never => Some(Instant::now() + self.0.cancel_grace),
-            ForwardCancel::Ignored => None,
-        };
-        Wish::Stop { until, _place: Some(place) }
+        Some(Wish::stop(&self.0.stopping, &self.0.setup.config))
     }
 
     fn is_modern(&self) -> bool {

@@ -1,8 +1,11 @@
 //! What the one who waits for a call wants of it.
 
-use tokio::sync::OwnedSemaphorePermit;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::config::{ForwardCancel, ServerConfig};
 use crate::protocol::ReplySender;
 
 /// What the one who waits for a call wants.
@@ -28,6 +31,19 @@ pub(super) enum Change {
 }
 
 impl Wish {
+    /// For a call that was cancelled: its answer is waited for, but many servers never send one. `places` bound how many
+    /// are waited for.
+    pub(super) fn stop(places: &Arc<Semaphore>, server: &ServerConfig) -> Self {
+        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+            return Self::Stop { until: Some(Instant::now()), _place: None };
+        };
+        let until = match server.cancel {
+            ForwardCancel::Forward | ForwardCancel::Never => Some(Instant::now() + server.cancel_grace),
+            ForwardCancel::Ignored => None,
+        };
+        Self::Stop { until, _place: Some(place) }
+    }
+
     /// The next change. Cancel safe.
     pub(super) async fn changes(&self, sender: &mut ReplySender) -> Change {
         match self {

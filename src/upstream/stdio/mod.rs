@@ -11,11 +11,15 @@ pub(crate) mod scan;
 mod spawn;
 mod stderr;
 
+use std::pin::pin;
+
 use self::connection::Handed;
 use self::launch::Launcher;
 use super::beside::{self, Seen};
 use super::sessions::{OverConnection, SessionFigures, Sessions, Want};
+use super::waiting::telling;
 use super::{Setup, drive, log_level, outcome};
+use crate::config::ServerConfig;
 use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
 
 pub(super) use self::launch::initialize;
@@ -45,7 +49,7 @@ impl StdioUpstream {
         Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
             match beside::see_to(&sessions, &setup, call, sender).await {
                 Seen::Through => {}
-                Seen::Plain(call, sender) => see_through(&sessions, &setup.config.name, &call, sender).await,
+                Seen::Plain(call, sender) => see_through(&sessions, &setup.config, &call, sender).await,
                 Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
             }
         })
@@ -69,11 +73,14 @@ impl StdioUpstream {
 }
 
 /// Sees a call through, on a new process if the one that was there ended before it took the call.
-async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, mut sender: ReplySender) {
+async fn see_through(sessions: &Sessions<Launcher>, server: &ServerConfig, call: &Call, mut sender: ReplySender) {
     for _ in 0..ATTEMPTS {
-        let lease = tokio::select! {
-            lease = sessions.get_for(call) => lease,
-            () = sender.cancelled() => Err(outcome::never_sent()),
+        let lease = {
+            let ready = pin!(sessions.get_for(call));
+            tokio::select! {
+                lease = telling(&sender, server, ready) => lease,
+                () = sender.cancelled() => Err(outcome::never_sent()),
+            }
         };
         let process = match lease {
             Ok(process) => process,
@@ -87,5 +94,5 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
         }
     }
     let why = "it ended again and again before it took the call";
-    sender.done(Outcome::Failed(outcome::not_started(server, why)));
+    sender.done(Outcome::Failed(outcome::not_started(&server.name, why)));
 }

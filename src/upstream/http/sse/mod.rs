@@ -5,6 +5,7 @@ mod connect;
 mod post;
 mod stream;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use self::connect::SseConnect;
@@ -14,6 +15,7 @@ use crate::protocol::{Call, Caller, Outcome, ReplySender};
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::sessions::{OverConnection, SessionFigures, Sessions, Want};
 use crate::upstream::stdio::connection::Handed;
+use crate::upstream::waiting::telling;
 use crate::upstream::{Setup, drive, log_level, outcome};
 
 pub(super) use self::connect::{Found, Nothing, look};
@@ -50,9 +52,12 @@ impl SseUpstream {
     async fn see_through(&self, call: &Call, mut sender: ReplySender) {
         let server = &self.setup.config.name;
         for _ in 0..ATTEMPTS {
-            let lease = tokio::select! {
-                lease = self.sessions.get_for(call) => lease,
-                () = sender.cancelled() => Err(outcome::never_sent()),
+            let lease = {
+                let ready = pin!(self.sessions.get_for(call));
+                tokio::select! {
+                    lease = telling(&sender, &self.setup.config, ready) => lease,
+                    () = sender.cancelled() => Err(outcome::never_sent()),
+                }
             };
             let session = match lease {
                 Ok(session) => session,
