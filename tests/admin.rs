@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use raincheck::admin::Admin;
 use raincheck::clock::{Clock, SystemClock};
-use raincheck::config::{AdminConfig, Mode, TokenProof, ToolPolicy};
+use raincheck::config::{AdminConfig, Mode, OwnerRules, TokenProof, ToolPolicy};
 use raincheck::history::End;
 use raincheck::jobs::Jobs;
-use raincheck::protocol::{Outcome, RpcError};
+use raincheck::protocol::{Abilities, Ask, Event, Json, Outcome, Question, QuestionKind, RpcError};
 use serde_json::{Value, json};
 use support::calls::{call, call_of, text};
 use support::layer::{PATIENCE, Proxy};
@@ -31,6 +31,8 @@ impl Operators {
         let address = listener.local_addr().unwrap();
         let token = token.map(|token| TokenProof::Plain(token.to_owned()));
         let admin = Admin::new(proxy.runner.clone(), &AdminConfig { http: address, token }, address);
+        let tokens = ["ann", "beef"].map(str::to_owned).into();
+        let admin = admin.with_owners(&OwnerRules { tokens, ..OwnerRules::default() });
         let jobs = Jobs::new();
         jobs.spawn("operators", admin.serve(listener, jobs.clone()));
         Self { address, jobs }
@@ -141,6 +143,15 @@ async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
     let owner = shown["owner"].as_str().unwrap();
     assert_eq!(operators.ids(&format!("owner={owner}")).await, [three.as_str(), &one]);
     assert_eq!(operators.ids("owner=000000000000").await, [""; 0]);
+    // By name, where the config has it; a name of hex digits is a name.
+    assert_eq!(operators.ids("owner=ann").await, [three.as_str(), &one]);
+    assert_eq!(operators.ids("owner=beef").await, [""; 0]);
+    let (status, unclear) = operators.value("GET /api/tasks?owner=bo").await;
+    assert_eq!(
+        (status, unclear["error"].as_str().unwrap().starts_with("owner: a name that")),
+        (400, true),
+        "{unclear}"
+    );
     assert_eq!(
         (&shown["state"], &shown["tool"], &shown["server"]),
         (&json!("completed"), &json!("export"), &json!("reports"))
@@ -297,4 +308,95 @@ async fn pages_of_others_and_whoever_has_no_token_are_kept_out() {
     }
     assert_eq!(proxy.value(call("tasks/get", json!({ "taskId": id }))).await["status"], "working");
     assert_eq!(closed.send(&cancel, &with("t0ken")).await.0, 202);
+}
+
+/// The held calls that are shown, once there are so many.
+async fn held(operators: &Operators, many: usize) -> Vec<Value> {
+    let looked = async {
+        loop {
+            let (status, list) = operators.value("GET /api/held").await;
+            assert_eq!(status, 200, "{list}");
+            let held = list["held"].as_array().unwrap();
+            if held.len() == many {
+                return held.clone();
+            }
+        }
+    };
+    timeout(PATIENCE, looked).await.expect("another number of calls is shown")
+}
+
+#[tokio::test]
+async fn a_held_call_that_is_no_task_is_seen_and_stopped_wherever_it_is() {
+    let policy = ToolPolicy { mode: Mode::Sync, max_running: Some(1), ..ToolPolicy::default() };
+    let mut proxy = Proxy::new(policy);
+    let operators = Operators::of(&proxy, None).await;
+    let of =
+        |who: &str| call_of(who, false, "tools/call", json!({ "name": "export", "arguments": { "secret": "s3cr3t" } }));
+    let running = proxy.send_in_background(of("ann"));
+    let (_, server) = proxy.next_sent().await;
+    let waiting = proxy.send_in_background(of("bo"));
+    // What waits is seen at once, what runs after a second; a quick call is never.
+    let first = held(&operators, 1).await;
+    assert!(first[0]["statusMessage"].as_str().unwrap().ends_with("number 1 in line for a free slot"), "{first:?}");
+    let both = held(&operators, 2).await;
+    let (run, wait) = (&both[1], &both[0]);
+    assert!(run["statusMessage"].as_str().unwrap().ends_with(": running"), "{run}");
+    for call in &both {
+        let seen = (&call["state"], &call["server"], &call["tool"]);
+        assert_eq!(seen, (&json!("held"), &json!("reports"), &json!("export")));
+        assert!(!call.to_string().contains("s3cr3t"), "{call}");
+    }
+    assert_ne!(run["owner"], wait["owner"]);
+    let owner = run["owner"].as_str().unwrap();
+    let (_, of_ann) = operators.value(&format!("GET /api/held?owner={owner}&tool=export&server=reports")).await;
+    assert_eq!(of_ann["held"][0]["id"], run["id"]);
+    assert_eq!(operators.value("GET /api/held?tool=other").await.1, json!({ "held": [] }));
+    assert_eq!(operators.value("GET /api/held?state=held").await.0, 400);
+    assert!(operators.ask("GET /metrics").await.1.contains("\nraincheck_calls_held 2\n"));
+
+    let id = |call: &Value| call["id"].as_str().unwrap().to_owned();
+    let (status, shown) = operators.value(&format!("GET /api/tasks/{}", id(run))).await;
+    assert_eq!((status, &shown["id"]), (200, &run["id"]));
+    let (status, gone) = operators.value(&format!("POST /api/tasks/{}/cancel", id(wait))).await;
+    assert_eq!((status, &gone["state"]), (200, &json!("cancelled")), "{gone}");
+    assert_eq!(timeout(PATIENCE, waiting).await.unwrap().unwrap()["failed"], "not_started");
+    assert!(!server.is_cancelled());
+    let (status, gone) = operators.value(&format!("POST /api/tasks/{}/cancel", id(run))).await;
+    assert_eq!((status, &gone["state"]), (200, &json!("cancelled")), "{gone}");
+    assert_eq!(timeout(PATIENCE, running).await.unwrap().unwrap()["failed"], "outcome_unknown");
+    timeout(PATIENCE, server.cancelled()).await.expect("the server was not told to stop");
+    assert!(held(&operators, 0).await.is_empty());
+    assert_eq!(operators.ask(&format!("GET /api/tasks/{}", id(run))).await.0, 404);
+    assert!(proxy.sent.try_recv().is_err(), "what waited was sent");
+}
+
+#[tokio::test]
+async fn a_held_call_that_has_become_a_task_is_seen_as_that_and_one_that_asks_at_once() {
+    let mode = |mode, after| ToolPolicy { mode, after, ..ToolPolicy::default() };
+    let mut proxy = Proxy::new(mode(Mode::Auto, Duration::from_millis(1500)));
+    let operators = Operators::of(&proxy, None).await;
+    let export = || json!({ "name": "export" });
+    let created = proxy.send_in_background(call("tools/call", export()));
+    let _server = proxy.next_sent().await;
+    held(&operators, 1).await;
+    let created = timeout(PATIENCE, created).await.unwrap().unwrap();
+    assert_eq!(operators.ids("").await, [created["taskId"].as_str().unwrap()]);
+    assert!(held(&operators, 0).await.is_empty());
+
+    let mut proxy = Proxy::new(mode(Mode::Sync, Duration::ZERO));
+    let operators = Operators::of(&proxy, None).await;
+    let mut asked = call("tools/call", export());
+    asked.caller.abilities = Abilities::of(Json::from_value(&json!({ "elicitation": {} })));
+    let round = proxy.send_in_background(asked);
+    let (_, server) = proxy.next_sent().await;
+    let question = Question { kind: QuestionKind::Elicitation, params: Json::empty_object(), key: None };
+    let (ask, _asking) = Ask::new(question);
+    server.event(Event::Ask(ask));
+    let round = timeout(PATIENCE, round).await.unwrap().unwrap();
+    assert_eq!(round["resultType"], "input_required", "{round}");
+    let parked = &held(&operators, 1).await[0];
+    assert!(parked["statusMessage"].as_str().unwrap().contains("sent away with questions"), "{parked}");
+    let cancel = format!("POST /api/tasks/{}/cancel", parked["id"].as_str().unwrap());
+    assert_eq!(operators.value(&cancel).await.0, 200);
+    timeout(PATIENCE, server.cancelled()).await.expect("the server was not told to stop");
 }

@@ -171,6 +171,21 @@ fn a_detached_call_prints_its_handle_and_task_fetches_the_result() {
 }
 
 #[test]
+fn a_detached_call_that_is_answered_says_that_there_is_no_handle() {
+    fn answers(_: &str, _: usize) -> Result<Value, Value> {
+        Ok(text("It is raining.", false))
+    }
+    let server = Server::start(answers);
+    for (more, says) in [(&["--detach"][..], true), (&[], false)] {
+        let output = server.call(more);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "It is raining.\n"));
+        let said = stderr(&output);
+        assert_eq!(said.contains("no handle: the call ended before it became a task"), says, "{said}");
+    }
+    assert!(!server.handles().exists());
+}
+
+#[test]
 fn failures_end_with_1_and_say_whether_to_try_again() {
     fn fails(method: &str, _: usize) -> Result<Value, Value> {
         let data = json!({ "reason": "outcome_unknown" });

@@ -51,6 +51,8 @@ pub(super) fn write(runner: &Runner, servers: &[Upstream]) -> String {
         "Of those: runs that were stopped and keep their slot until the server has answered, or for cancel_grace.";
     text.head("raincheck_runs_lingering", "gauge", help);
     text.line("raincheck_runs_lingering", "", &runner.lingering().to_string());
+    text.head("raincheck_calls_held", "gauge", "Held calls that are no tasks and wait, ask, or have run for a second.");
+    text.line("raincheck_calls_held", "", &runner.held().len().to_string());
     text.head("raincheck_draining", "gauge", "1 while the proxy stops.");
     text.line("raincheck_draining", "", if runner.is_draining() { "1" } else { "0" });
     let figures: Vec<_> = servers.iter().map(|server| (server.name(), server.sessions())).collect();

@@ -5,8 +5,9 @@
 //! | `GET /healthz` | the process lives |
 //! | `GET /readyz` | it takes calls: 200, else 503 and why |
 //! | `GET /metrics` | numbers as Prometheus reads them |
-//! | `GET /api/tasks?owner=&state=&server=&tool=&limit=&cursor=` | a page of tasks, the newest first |
-//! | `GET /api/tasks/ID`, `POST /api/tasks/ID/cancel` | one task |
+//! | `GET /api/tasks?owner=&state=&server=&tool=&limit=&cursor=` | a page of tasks, the newest first; `owner` is a name in the config, or the beginning of a digest |
+//! | `GET /api/tasks/ID`, `POST /api/tasks/ID/cancel` | one task, or one held call |
+//! | `GET /api/held?owner=&server=&tool=` | held calls that are no tasks, the oldest first |
 //! | `GET /api/tools` | how long tools take |
 //! | `GET /` | a page that lists tasks and can cancel them |
 //!
@@ -14,8 +15,10 @@
 
 mod answer;
 mod door;
+mod held;
 mod listener;
 mod metrics;
+mod owners;
 mod routes;
 mod tasks;
 
@@ -24,7 +27,8 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use self::door::Door;
-use crate::config::AdminConfig;
+use self::owners::OwnerNames;
+use crate::config::{AdminConfig, OwnerRules};
 use crate::jobs::Jobs;
 use crate::runner::Runner;
 use crate::upstream::Upstream;
@@ -35,18 +39,25 @@ pub struct Admin {
     runner: Runner,
     door: Door,
     servers: Vec<Upstream>,
+    owners: OwnerNames,
 }
 
 impl Admin {
     /// For operators who are let in as `config` says; `local` is the address of the listener.
     pub fn new(runner: Runner, config: &AdminConfig, local: SocketAddr) -> Self {
-        Self { runner, door: Door::new(config, local), servers: Vec::new() }
+        Self { runner, door: Door::new(config, local), servers: Vec::new(), owners: OwnerNames::default() }
     }
 
     /// With the servers behind, whose sessions are counted.
     #[must_use]
     pub fn with_servers(self, servers: Vec<Upstream>) -> Self {
         Self { servers, ..self }
+    }
+
+    /// With the owners whom the configuration names, so that their tasks can be asked for by name.
+    #[must_use]
+    pub fn with_owners(self, rules: &OwnerRules) -> Self {
+        Self { owners: OwnerNames::of(rules), ..self }
     }
 
     /// Serves operators until `jobs` are told to stop.

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::answer::{Answer, refused, value};
+use super::held;
+use super::owners::{Found, OwnerNames};
 use crate::protocol::Json;
 use crate::runner::{Runner, view};
 use crate::store::{Committed, Filter, ReadError, Status};
@@ -13,8 +15,8 @@ use crate::task::{Canceller, Owner, Task, TaskId};
 /// What a list is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Query {
-    /// The beginning of an owner's digest.
-    owner: Option<Vec<u8>>,
+    /// The name of an owner, or the beginning of its digest.
+    owner: Option<String>,
     filter: Filter,
     cursor: Option<TaskId>,
     limit: Option<usize>,
@@ -22,7 +24,7 @@ struct Query {
 
 /// Tasks of one page.
 const USUAL: usize = 50;
-const MOST: usize = 500;
+pub(super) const MOST: usize = 500;
 
 /// Characters of the beginning of an id that may stand for it.
 const LEAST: usize = 4;
@@ -30,17 +32,22 @@ const LEAST: usize = 4;
 /// Bytes of an owner's digest that are shown: enough to tell owners apart, not enough to guess from.
 const SHOWN: usize = 6;
 
-pub(super) async fn list(runner: &Runner, query: &str) -> Answer {
+pub(super) async fn list(runner: &Runner, names: &OwnerNames, query: &str) -> Answer {
     let Query { owner, mut filter, cursor, limit } = match Query::read(query) {
         Ok(query) => query,
         Err(why) => return refused(StatusCode::BAD_REQUEST, &why),
     };
-    if let Some(prefix) = owner {
-        match runner.store().owners_like(&prefix).as_deref() {
-            Ok([owner]) => filter.owner = Some(*owner),
-            Ok([]) => return value(StatusCode::OK, &json!({ "tasks": [] })),
-            Ok(_) => return refused(StatusCode::BAD_REQUEST, "owner: several begin so; give more digits"),
-            Err(error) => return unreadable(error),
+    if let Some(wanted) = owner {
+        match names.find(runner.store(), &wanted) {
+            Ok(Found::One(owner)) => filter.owner = Some(owner),
+            Ok(Found::Nobody) => return value(StatusCode::OK, &json!({ "tasks": [] })),
+            Ok(Found::Several(why)) => return refused(StatusCode::BAD_REQUEST, &format!("owner: {why}")),
+            Ok(Found::Unclear) => {
+                let why =
+                    "owner: a name that the config has, or the beginning of a digest, an even number of hex digits";
+                return refused(StatusCode::BAD_REQUEST, why);
+            }
+            Err(error) => return unreadable(&error),
         }
     }
     match runner.store().list(filter, cursor, limit.unwrap_or(USUAL)).await {
@@ -61,6 +68,9 @@ pub(super) async fn list(runner: &Runner, query: &str) -> Answer {
 }
 
 pub(super) fn show(runner: &Runner, id: &str) -> Answer {
+    if let Some(call) = held::find(runner, id) {
+        return held::show(&call);
+    }
     match find(runner, id) {
         Ok(task) => value(StatusCode::OK, &shown(runner, &task)),
         Err(answer) => *answer,
@@ -69,6 +79,9 @@ pub(super) fn show(runner: &Runner, id: &str) -> Answer {
 
 /// Asks the run to stop. 202 while it goes on, 200 with the task as it is if it has ended.
 pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
+    if let Some(call) = held::find(runner, id) {
+        return held::cancel(&call).await;
+    }
     let task = match find(runner, id) {
         Ok(task) => task,
         Err(answer) => return *answer,
@@ -124,7 +137,7 @@ fn shown(runner: &Runner, task: &Task) -> Value {
     let facts = view::facts(task, live, now);
     json!({
         "id": task.id.as_str(),
-        "owner": owner(&task.owner),
+        "owner": owner_shown(&task.owner),
         "server": task.server,
         "tool": task.tool,
         "state": Status::of(&task.state).name(),
@@ -136,7 +149,7 @@ fn shown(runner: &Runner, task: &Task) -> Value {
     })
 }
 
-fn owner(owner: &Owner) -> String {
+pub(super) fn owner_shown(owner: &Owner) -> String {
     data_encoding::HEXLOWER.encode(owner.digest().get(..SHOWN).unwrap_or_default())
 }
 
@@ -148,10 +161,7 @@ impl Query {
                 continue;
             }
             match name.as_ref() {
-                "owner" => {
-                    let digest = data_encoding::HEXLOWER_PERMISSIVE.decode(value.as_bytes());
-                    read.owner = Some(digest.map_err(|_| "owner: an even number of hex digits".to_owned())?);
-                }
+                "owner" => read.owner = Some(value.into_owned()),
                 "state" => {
                     let known = Status::ALL.map(Status::name).join(", ");
                     let status = Status::named(&value).ok_or_else(|| format!("state: one of {known}"))?;
@@ -181,7 +191,6 @@ mod tests {
     #[test]
     fn a_query_says_what_is_wrong_with_it() {
         for (query, says) in [
-            ("owner=abc", "owner: an even"),
             ("state=working", "state: one of queued, running, input_required"),
             ("limit=0", "limit: a number from 1"),
             ("limit=501", "limit: a number from 1"),
@@ -193,7 +202,7 @@ mod tests {
         }
         let read = Query::read("owner=0Aff&state=queued&tool=a%20b&server=&limit=500").unwrap();
         let filter = Filter { status: Some(Status::Queued), tool: Some("a b".to_owned()), ..Filter::default() };
-        assert_eq!(read, Query { owner: Some(vec![0x0a, 0xff]), filter, cursor: None, limit: Some(500) });
+        assert_eq!(read, Query { owner: Some("0Aff".to_owned()), filter, cursor: None, limit: Some(500) });
         assert_eq!(Query::read("").unwrap(), Query::default());
     }
 }

@@ -80,9 +80,11 @@ pub async fn run(
         .with_resources(resources);
 
     let operators = Jobs::new();
-    if let (Some((listener, local)), Some(config)) = (admin, &config.admin) {
+    if let (Some((listener, local)), Some(door)) = (admin, &config.admin) {
         tracing::info!(address = %local, "operators are served");
-        let admin = Admin::new(stack.runner().clone(), config, local).with_servers(servers.clone());
+        let admin = Admin::new(stack.runner().clone(), door, local)
+            .with_servers(servers.clone())
+            .with_owners(&config.owner_rules);
         operators.spawn("operators", admin.serve(listener, operators.clone()));
     }
 

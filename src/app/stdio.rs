@@ -6,13 +6,11 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
@@ -56,10 +54,6 @@ struct Open {
     service: Lists<TasksService<Upstream>>,
     path: PathBuf,
 }
-
-/// How long `server/discover` waits for a server that is just starting. Hosts keep what it says for as long as they
-/// run, so it is worth some time; they wait for ten seconds at least.
-const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves one server of `config` to `host` until that is gone, or `shutdown` resolves; then stops gracefully. Should
 /// `shutdown` resolve when the host is gone already, nothing is waited for any more.
@@ -177,7 +171,6 @@ impl Service<Call> for OnDemand {
         let this = self.clone();
         async move {
             if call.method == Method::Discover {
-                let _ = timeout(DISCOVER_PATIENCE, this.0.upstream.ready(&call.caller)).await;
                 return Ok(Reply::ready(tasks::discover(this.0.upstream.clone(), call).await));
             }
             match this.open().await {

@@ -1,5 +1,6 @@
 //! `raincheck call`: one tool, from the call to its result.
 
+use std::convert::Infallible;
 use std::io::Read;
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,9 @@ use clap::Args;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-use super::client::{self, Answered, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView};
+use super::client::{
+    self, Answered, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView, Voice,
+};
 use super::signals::Signals;
 use super::{exit, terminal};
 use crate::config;
@@ -70,6 +73,13 @@ enum AsJson {
     Printed,
 }
 
+/// How long no handle may come before that is said to whoever wants one. By default a call becomes a task after 10 s.
+const HANDLE_DUE: Duration = Duration::from_secs(15);
+
+/// What is said then.
+const NO_HANDLE_YET: &str = "raincheck: no handle yet: the server holds the call open, as it does for a tool of mode \"sync\" or with a longer \
+                             `after`, and while it can store no tasks (its log says so). Ctrl-C cancels the call.";
+
 /// What to do where a tool asks and nobody can be asked.
 const NOBODY_HERE: &str = "The tool asks for input, and there is no terminal here: with --detach the call becomes a task that waits \
                            for `raincheck task answer`.";
@@ -91,6 +101,7 @@ impl Call {
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut signals = Signals::of_process().map_err(Stop::failure)?;
 
+        let voice = display.voice();
         let called = tokio::select! {
             biased;
             _ = signals.next() => return Err(Stop::new(exit::INTERRUPTED, "interrupted; the call was cancelled")),
@@ -106,10 +117,14 @@ impl Call {
                 };
                 return Err(Stop::new(exit::FAILURE, what));
             }
+            never = remark(voice, self.detach) => match never {},
         };
         let task = match called {
             Called::Result(result) => {
                 display.close();
+                if self.detach {
+                    display.note("raincheck: no handle: the call ended before it became a task; this is its result");
+                }
                 let asks = !person.is_here() && !self.detach && result.as_str().contains("elicitation");
                 let printed = print_result(&result, self.common.json);
                 return printed.map_err(|stop| if asks { stop.and(NOBODY_HERE) } else { stop });
@@ -148,8 +163,19 @@ impl Call {
     }
 }
 
+/// Says that no handle comes, to whoever waits for one to leave.
+async fn remark(voice: Voice, detach: bool) -> Infallible {
+    if detach {
+        tokio::time::sleep(HANDLE_DUE).await;
+        voice.say(NO_HANDLE_YET);
+    }
+    std::future::pending().await
+}
+
+/// The key as the header has it: in quotes or not.
 fn read_key(text: &str) -> Result<CallKey, String> {
-    CallKey::read(text).map_err(|_| "a key has 1 to 256 visible ASCII characters and no spaces".to_owned())
+    let key = CallKey::unquote(text).ok_or("a key has two quotes around it, or none")?;
+    CallKey::read(&key).map_err(|_| "a key has 1 to 256 visible ASCII characters and no spaces".to_owned())
 }
 
 /// What `tools/call` gave.
@@ -382,5 +408,23 @@ pub(super) fn read_object(what: &str, example: &str, text: &str) -> Result<Json,
         Ok(()) => Ok(json),
         Err(_) if !json.is_object() => Err(wanted()),
         Err(error) => Err(format!("{what}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_quotes_is_the_one_without_them_as_in_the_header() {
+        for (text, key) in [("k1", Some("k1")), ("\"k1\"", Some("k1")), ("\"a\\\"b\"", Some("a\"b"))] {
+            let read = read_key(text).ok();
+            assert_eq!(read.as_ref().map(CallKey::as_str), key, "{text}");
+        }
+        for (text, says) in [("\"k1", "two quotes"), ("k1\"", "two quotes"), ("\"\"", "1 to 256"), ("a b", "1 to 256")]
+        {
+            let error = read_key(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
     }
 }

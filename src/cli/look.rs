@@ -66,28 +66,34 @@ async fn why_unreachable(server: &ServerConfig) -> Option<String> {
 
 fn unstartable(command: &[String], env: &BTreeMap<String, String>, cwd: Option<&Path>) -> Option<String> {
     let (program, arguments) = command.split_first()?;
+    let gone = cwd.filter(|cwd| !cwd.is_dir()).map(|cwd| format!("its cwd {} is no folder", cwd.display()));
     let folder = cwd.unwrap_or(Path::new("."));
-    if let Some(cwd) = cwd.filter(|cwd| !cwd.is_dir()) {
-        return Some(format!("its cwd {} is no folder", cwd.display()));
-    }
+    // Nothing can be said of what is looked for in a folder that is not there.
+    let is_known = gone.is_none() || !program.contains('/') || program.starts_with('/');
+    let program = if is_known { unrunnable(program, env, folder) } else { None }
+        .or_else(|| missing_script(program, arguments, folder).filter(|_| gone.is_none()));
+    let whys: Vec<String> = gone.into_iter().chain(program).collect();
+    (!whys.is_empty()).then(|| whys.join(", and "))
+}
+
+/// Why a program cannot be run in `folder`, if that can be seen.
+fn unrunnable(program: &str, env: &BTreeMap<String, String>, folder: &Path) -> Option<String> {
     let name = program.escape_debug();
     if program.contains('/') {
         let file = folder.join(program);
-        if file.is_file() && !is_executable(&file) {
-            return Some(format!(
-                "the program \"{name}\" may not be executed (chmod +x), or name what runs it in front"
-            ));
-        }
         if !file.is_file() {
             return Some(format!("the program \"{name}\" is not found"));
         }
-    } else {
-        let path = env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-        if !std::env::split_paths(&path).any(|folder| is_executable(&folder.join(program))) {
-            return Some(format!("the program \"{name}\" is not found in PATH"));
-        }
+        return (!is_executable(&file))
+            .then(|| format!("the program \"{name}\" may not be executed (chmod +x), or name what runs it in front"));
     }
-    // A first argument like server.py is a file to be run, where the program runs such.
+    let path = env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| is_executable(&folder.join(program)));
+    (!is_there).then(|| format!("the program \"{name}\" is not found in PATH"))
+}
+
+/// A first argument like server.py is a file to be run, where the program runs such.
+fn missing_script(program: &str, arguments: &[String], folder: &Path) -> Option<String> {
     let script = arguments.first().filter(|first| is_script(program, first) && !folder.join(first).exists())?;
     let from = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     Some(format!(
@@ -198,8 +204,17 @@ mod tests {
             let fits = found.as_ref().map_or(says.is_none(), |found| says.is_some_and(|says| found.contains(says)));
             assert!(fits, "{command:?}: {found:?}");
         }
-        let gone = unstartable(&["sh".to_owned()], &BTreeMap::new(), Some(Path::new("/no/such/folder")));
-        assert_eq!(gone.as_deref(), Some("its cwd /no/such/folder is no folder"));
+        // A folder that is not there hides nothing that can be seen without it.
+        for (command, more) in [
+            (&["sh", "run.sh"][..], ""),
+            (&["./run.sh"], ""),
+            (&["no-such-program-here"], ", and the program \"no-such-program-here\" is not found in PATH"),
+            (&["/no/such/program"], ", and the program \"/no/such/program\" is not found"),
+        ] {
+            let command: Vec<String> = command.iter().map(ToString::to_string).collect();
+            let gone = unstartable(&command, &BTreeMap::new(), Some(Path::new("/no/such/folder")));
+            assert_eq!(gone, Some(format!("its cwd /no/such/folder is no folder{more}")));
+        }
         for (program, script, is) in [
             ("python3", "a.py", true),
             ("/usr/bin/python3.12", "a.py", true),

@@ -4,6 +4,21 @@ use toml::de::Error;
 
 use super::reader::{LISTS, Reader};
 
+/// What begins in a text and has no end.
+struct Open {
+    line: usize,
+    /// The key that it is the value of, if that stands in the same line.
+    key: Option<String>,
+    /// What would end it.
+    sign: char,
+}
+
+/// How the parser says that the text ends within a list or an inline table.
+const OPEN: [&str; 2] = ["unclosed array,", "unclosed inline table,"];
+
+/// Longer ones first.
+const QUOTES: [&str; 4] = ["\"\"\"", "'''", "\"", "'"];
+
 /// Errors that are reported. What follows is mostly of the same making, and each is looked up in the whole text.
 const MOST: usize = 50;
 
@@ -14,6 +29,12 @@ pub(super) fn report(reader: &mut Reader<'_>, text: &str, errors: &[Error]) {
         reader.fault("syntax", None, message);
         return;
     }
+    let is_open = errors.iter().any(|error| OPEN.iter().any(|open| error.message().starts_with(open)));
+    let open = is_open.then(|| never_closed(text)).flatten();
+    let line = |error: &Error| error.span().map(|span| reader.line_of(span.start));
+    // What follows is of its making.
+    let is_own = |error: &&Error| open.as_ref().is_none_or(|open| line(error).is_some_and(|line| line < open.line));
+    let errors: Vec<&Error> = errors.iter().filter(is_own).collect();
     for error in errors.iter().take(MOST) {
         let span = error.span();
         let line = span.as_ref().map(|span| reader.line_of(span.start));
@@ -34,8 +55,92 @@ pub(super) fn report(reader: &mut Reader<'_>, text: &str, errors: &[Error]) {
         let on_line = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
         reader.fault("syntax", line, remedy(on_line).unwrap_or_else(|| error.message().to_owned()));
     }
+    if let Some(open) = open {
+        reader.fault("syntax", Some(open.line), open.message());
+    }
     if errors.len() > MOST {
         reader.fault("syntax", None, format!("and {} more like these", errors.len() - MOST));
+    }
+}
+
+/// The first thing in the text that begins and never ends, where a list or an inline table has no end.
+fn never_closed(text: &str) -> Option<Open> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut within: Option<&str> = None;
+    for (at, line) in text.lines().enumerate() {
+        let here = |sign| Open { line: at + 1, key: key_of(line), sign };
+        if within.is_none() && open.is_empty() && line.trim_start().starts_with('[') {
+            // The head of a table.
+            continue;
+        }
+        let mut rest = line;
+        loop {
+            if let Some(quotes) = within {
+                let Some(end) = end_of_text(rest, quotes) else { break };
+                (within, rest) = (None, end);
+            }
+            let Some(found) = rest.find(['"', '\'', '#', '[', ']', '{', '}']) else { break };
+            rest = rest.get(found..).unwrap_or_default();
+            if let Some(quotes) = QUOTES.into_iter().find(|quotes| rest.starts_with(quotes)) {
+                rest = rest.strip_prefix(quotes).unwrap_or_default();
+                if quotes.len() == 1 && end_of_text(rest, quotes).is_none() {
+                    // It ends with its line. Beside an open list it is what keeps that open.
+                    if !open.is_empty() {
+                        return Some(here(if quotes == "\"" { '"' } else { '\'' }));
+                    }
+                    break;
+                }
+                within = Some(quotes);
+                continue;
+            }
+            let mut signs = rest.chars();
+            match signs.next() {
+                Some('[') => open.push(here(']')),
+                Some('{') => open.push(here('}')),
+                Some(']' | '}') => drop(open.pop()),
+                Some(_) | None => break,
+            }
+            rest = signs.as_str();
+        }
+    }
+    open.into_iter().next()
+}
+
+/// What follows a text in such quotes; `None` if it does not end in this line.
+fn end_of_text<'a>(line: &'a str, quotes: &str) -> Option<&'a str> {
+    let mut rest = line;
+    loop {
+        let found = rest.find(['\\', '"', '\''])?;
+        rest = rest.get(found..)?;
+        if let Some(end) = rest.strip_prefix(quotes) {
+            return Some(end);
+        }
+        let mut signs = rest.chars();
+        if signs.next() == Some('\\') && quotes.starts_with('"') {
+            signs.next();
+        }
+        rest = signs.as_str();
+    }
+}
+
+/// The key that a line sets, if it does.
+fn key_of(line: &str) -> Option<String> {
+    let (key, _) = line.split_once('=').filter(|(key, _)| is_key(key))?;
+    Some(key.trim().to_owned())
+}
+
+impl Open {
+    fn message(&self) -> String {
+        let sign = self.sign;
+        let what = match sign {
+            ']' => "list",
+            '}' => "inline table",
+            _ => return format!("a text that begins in this line has no end: a {sign} is missing"),
+        };
+        match &self.key {
+            Some(key) => format!("the {what} of {key} has no end: a {sign} is missing"),
+            None => format!("the {what} that begins in this line has no end: a {sign} is missing"),
+        }
     }
 }
 

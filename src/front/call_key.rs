@@ -1,8 +1,6 @@
 //! The key by which a caller makes a start idempotent: the header `Idempotency-Key` (draft-ietf-httpapi-idempotency-key-header,
 //! a string in quotes; many leave them out) or `dev.raincheck/idempotency-key` in `_meta`.
 
-use std::borrow::Cow;
-
 use http::HeaderName;
 
 use crate::protocol::error::code;
@@ -25,7 +23,7 @@ pub(super) fn read(method: &Method, params: &Params, headers: &Credentials) -> R
         Some(value) => {
             let wrong = || invalid("the header Idempotency-Key must be a string in quotes, such as \"8e03978e-40d5\"");
             let text = value.to_str().map_err(|_| wrong())?;
-            Some(CallKey::read(&unquoted(text.trim()).ok_or_else(wrong)?)?)
+            Some(CallKey::read(&CallKey::unquote(text.trim()).ok_or_else(wrong)?)?)
         }
     };
     let member = match params.meta_member(IDEMPOTENCY_KEY).map(|member| member.read::<String>()) {
@@ -39,24 +37,6 @@ pub(super) fn read(method: &Method, params: &Params, headers: &Credentials) -> R
         )),
         (header, member) => Ok(header.or(member)),
     }
-}
-
-/// What a string in quotes says (RFC 9651, 3.3.3), or the text itself if it has none.
-fn unquoted(text: &str) -> Option<Cow<'_, str>> {
-    let Some(rest) = text.strip_prefix('"') else {
-        return (!text.contains(['"', '\\'])).then_some(Cow::Borrowed(text));
-    };
-    let inner = rest.strip_suffix('"')?;
-    let mut out = String::with_capacity(inner.len());
-    let mut characters = inner.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '"' => return None,
-            '\\' => out.push(characters.next().filter(|escaped| matches!(escaped, '"' | '\\'))?),
-            other => out.push(other),
-        }
-    }
-    Some(Cow::Owned(out))
 }
 
 fn invalid(why: &str) -> RpcError {

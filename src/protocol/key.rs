@@ -1,5 +1,6 @@
 //! The key by which a caller makes a start idempotent.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::error::{RpcError, code};
@@ -20,6 +21,24 @@ impl CallKey {
             return Err(RpcError::new(code::INVALID_PARAMS, message));
         }
         Ok(Self(text.into()))
+    }
+
+    /// What a key in quotes says (RFC 9651, 3.3.3), or the text itself if it has none; `None` for what is neither.
+    pub fn unquote(text: &str) -> Option<Cow<'_, str>> {
+        let Some(rest) = text.strip_prefix('"') else {
+            return (!text.contains(['"', '\\'])).then_some(Cow::Borrowed(text));
+        };
+        let inner = rest.strip_suffix('"')?;
+        let mut out = String::with_capacity(inner.len());
+        let mut characters = inner.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                '"' => return None,
+                '\\' => out.push(characters.next().filter(|escaped| matches!(escaped, '"' | '\\'))?),
+                other => out.push(other),
+            }
+        }
+        Some(Cow::Owned(out))
     }
 
     /// The text of the key.

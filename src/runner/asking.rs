@@ -10,10 +10,9 @@ use super::attend::Attendance;
 use super::desk::{Desk, DeskEvent, Write, refuse};
 use super::promote::Why;
 use super::seat::{Held, Owned, Seat};
-use super::shares::Shares;
 use super::{Promotion, Questions};
 use crate::protocol::error::code;
-use crate::protocol::{Answer, Ask, Event, Failure, Principal, Reason, Retry, RpcError};
+use crate::protocol::{Answer, Ask, Event, Failure, Reason, Retry, RpcError};
 use crate::store::{ChangeError, Closing, CommitError};
 use crate::task::{MOST_QUESTIONS, Refusal};
 
@@ -61,16 +60,24 @@ impl Attendance {
             }
             return Some(seat);
         }
-        let questions = self.way.questions;
-        let (desk, shares, who) = self.desk(&seat);
-        let Some(question) = desk.post(ask, shares, who) else { return Some(seat) };
+        let limit = self.run.plan.policy.ask_timeout;
+        let desk = self.desk.get_or_insert_with(|| {
+            let board = match &seat {
+                Seat::Task(owned) => Arc::clone(owned.live.board()),
+                Seat::Held(held) => held.board().unwrap_or_default(),
+                Seat::Parked(_) => Arc::default(),
+            };
+            Box::new(Desk::new(board, limit, self.asked_before.clone()))
+        });
+        let sharer = self.run.shared.admission.sharer(&self.run.principal);
+        let Some(question) = desk.post(ask, &self.run.shared.shares, &sharer) else { return Some(seat) };
         Some(match seat {
             Seat::Task(owned) => {
                 desk.writes.push_back(Write::Open(question));
                 self.write(&owned).await;
                 Seat::Task(owned)
             }
-            Seat::Held(mut held) => match questions {
+            Seat::Held(mut held) => match self.way.questions {
                 Questions::RoundTrip | Questions::First { .. } => {
                     desk.gather();
                     // The caller is asked first.
@@ -89,29 +96,17 @@ impl Attendance {
         })
     }
 
-    /// The desk, and what it takes to put a question up there.
-    fn desk(&mut self, seat: &Seat) -> (&mut Desk, &Shares, &Principal) {
-        let limit = self.run.plan.policy.ask_timeout;
-        let desk = self.desk.get_or_insert_with(|| {
-            let board = match seat {
-                Seat::Task(owned) => Arc::clone(owned.live.board()),
-                Seat::Held(held) => held.board().unwrap_or_default(),
-                Seat::Parked(_) => Arc::default(),
-            };
-            Box::new(Desk::new(board, limit, self.asked_before.clone()))
-        });
-        (desk, &self.run.shared.shares, &self.run.principal)
-    }
-
     /// The call has become a task, which can ask what was no reason to make it one.
     pub(super) async fn ask_put_off(&mut self, seat: &Seat) {
         let Seat::Task(owned) = seat else { return };
         if self.put_off.is_empty() {
             return;
         }
+        let (limit, board) = (self.run.plan.policy.ask_timeout, Arc::clone(owned.live.board()));
+        let desk = self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit, self.asked_before.clone())));
+        let sharer = self.run.shared.admission.sharer(&self.run.principal);
         for ask in std::mem::take(&mut self.put_off).into_iter().filter(|ask| !ask.is_withdrawn()) {
-            let (desk, shares, who) = self.desk(seat);
-            if let Some(question) = desk.post(ask, shares, who) {
+            if let Some(question) = desk.post(ask, &self.run.shared.shares, &sharer) {
                 desk.writes.push_back(Write::Open(question));
             }
         }
@@ -124,7 +119,8 @@ impl Attendance {
         let limit = self.run.plan.policy.ask_timeout;
         let board = held.board().unwrap_or_default();
         let desk = self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit, self.asked_before.clone())));
-        if let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &self.run.principal) {
+        let sharer = self.run.shared.admission.sharer(&self.run.principal);
+        if let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &sharer) {
             held.sender.event(Event::Ask(copy));
         }
     }

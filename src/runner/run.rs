@@ -9,6 +9,7 @@ use tower_service::Service;
 
 use super::admission::{Admitted, Entry, Fare, Ticket};
 use super::attend::Attendance;
+use super::given_up::not_begun_for_operator;
 use super::joining::NotMade;
 use super::live::Phase;
 use super::promote::{Seed, Why};
@@ -17,6 +18,7 @@ use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Standing, Wish};
+use super::shown::{Showing, Stage};
 use super::{Plan, Promotion, Questions, Shared};
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::task::{Asked, State};
@@ -36,6 +38,10 @@ pub(super) struct Run {
     pub(super) parcel: Parcel,
     /// How often it was begun again.
     pub(super) reruns: u32,
+    /// When the call came.
+    pub(super) arrived: Instant,
+    /// How operators see it while it has no record.
+    pub(super) showing: Showing,
 }
 
 /// All that a call needs to be sent.
@@ -49,9 +55,10 @@ pub(super) struct Ready {
 }
 
 impl Run {
-    pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal, parcel: Parcel) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, plan: Plan, call: &Call, parcel: Parcel) -> Self {
+        let principal = call.caller.principal.clone();
         let plan = shared.admission.bounded(&principal, plan);
-        Self { shared, plan, principal, parcel, reruns: 0 }
+        Self { shared, plan, principal, parcel, reruns: 0, arrived: call.arrived, showing: Showing::default() }
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
@@ -148,6 +155,9 @@ impl Run {
             }
             (seat, _) => seat,
         };
+        if !seat.is_recorded() {
+            self.show(Stage::Queued(ticket.watcher()));
+        }
         loop {
             tokio::select! {
                 biased;
@@ -155,10 +165,18 @@ impl Run {
                     self.leave_waiting(seat).await;
                     return None;
                 }
+                () = self.showing.cancelled() => {
+                    seat.end(self.not_sent(not_begun_for_operator())).await;
+                    return None;
+                }
                 permits = &mut ticket => return Some((seat, permits)),
                 wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        self.promote(held, Seed::silent(State::Queued, queued_at(&ticket), Why::Threshold)).await?
+                        let seat = self.promote(held, Seed::silent(State::Queued, queued_at(&ticket), Why::Threshold)).await?;
+                        if seat.is_recorded() {
+                            self.showing.hide();
+                        }
+                        seat
                     }
                     (Wish::GoOn, seat) => seat.without_caller(),
                     (Wish::Promote | Wish::Stop, seat) => {

@@ -190,10 +190,9 @@ impl Seat {
     /// The task in the store that is to be ended.
     pub(super) fn record(&self) -> Option<TaskId> {
         match self {
-            Self::Held(Held { standing: Standing::Recorded(recorded), .. })
-            | Self::Parked(Parked { record: Some(recorded), .. }) => Some(recorded.settler.id()),
+            Self::Held(held) => held.record(),
+            Self::Parked(parked) => parked.record.as_ref().map(|recorded| recorded.settler.id()),
             Self::Task(owned) => Some(owned.settler.id()),
-            Self::Held(_) | Self::Parked(_) => None,
         }
     }
 
@@ -204,7 +203,7 @@ impl Seat {
         }
     }
 
-    /// What is known of the run beyond its record, if it has one.
+    /// The task, as long as it is live.
     pub(super) fn live(&self) -> Option<&Live> {
         match self {
             Self::Held(Held { standing: Standing::Recorded(recorded), .. })

@@ -57,7 +57,7 @@ impl Attendance {
     }
 
     /// Tells the server to stop. From now on whoever waits for the slots is told why.
-    fn tell_to_stop(&mut self) {
+    pub(super) fn tell_to_stop(&mut self) {
         self.running.stop();
         if !matches!(self.running, Running::Over) {
             let kept = Kept { until: self.lingers_until(), rule: self.run.plan.linger };

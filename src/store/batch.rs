@@ -5,6 +5,7 @@ mod owners;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
@@ -118,7 +119,7 @@ impl<'a> Batch<'a> {
                     Err(error) => drop(answer.send(Err(error))),
                 }
             }
-            Op::Change { id, change, outcome, answer } => match self.change(&id, change, &outcome) {
+            Op::Change { id, change, ran, outcome, answer } => match self.change(&id, change, ran, &outcome) {
                 Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
                 Err(error) => drop(answer.send(Err(error))),
             },
@@ -202,9 +203,19 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn change(&mut self, id: &TaskId, change: Change, outcome: &Outcome) -> Result<Decided, ChangeError> {
+    fn change(
+        &mut self,
+        id: &TaskId,
+        change: Change,
+        ran: Option<Duration>,
+        outcome: &Outcome,
+    ) -> Result<Decided, ChangeError> {
         let current = self.current(id)?.ok_or(ChangeError::Unknown)?;
-        let task = match current.apply(change, self.now) {
+        let changed = match ran {
+            Some(_) => current.apply_after(ran, change, self.now),
+            None => current.apply(change, self.now),
+        };
+        let task = match changed {
             Ok(task) => task,
             Err(refusal) => return Ok(Err((refusal, current))),
         };

@@ -31,7 +31,9 @@ mod luggage;
 mod op;
 mod open;
 mod open_error;
+mod original;
 mod outcome;
+mod page_cache;
 mod questions;
 mod quiet;
 mod quota;
@@ -62,6 +64,7 @@ pub use watch::Watch;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -119,6 +122,8 @@ impl Store {
         let store = Self { inner: Arc::new(StoreInner { shared: parts.shared, ops: parts.ops }) };
         let sweep = sweep::run(Arc::downgrade(&store.inner), Arc::clone(&store.inner.shared), jobs.clone());
         jobs.spawn("store sweep", sweep);
+        let mark = sweep::mark(Arc::downgrade(&store.inner), Arc::clone(&store.inner.shared), jobs.clone());
+        jobs.spawn("store marker", mark);
         Ok(Opened { store, left_open: parts.left_open })
     }
 
@@ -168,7 +173,8 @@ impl Store {
     /// may be opened all the same.
     pub async fn open_question(&self, id: &TaskId, question: OpenQuestion) -> Result<Committed<Task>, ChangeError> {
         let id = *id;
-        self.ask(|answer| Op::Change { id, change: Change::Ask(question), outcome: Outcome::None, answer }).await
+        self.ask(|answer| Op::Change { id, change: Change::Ask(question), ran: None, outcome: Outcome::None, answer })
+            .await
     }
 
     /// Takes the question with this key out, once: of several who answer it the others are refused with
@@ -180,7 +186,7 @@ impl Store {
             Closing::Answered => Change::Answer(key),
             Closing::Withdrawn => Change::Withdraw(key),
         };
-        self.ask(|answer| Op::Change { id, change, outcome: Outcome::None, answer }).await
+        self.ask(|answer| Op::Change { id, change, ran: None, outcome: Outcome::None, answer }).await
     }
 
     /// A seal on `parts` that only this store can make.
@@ -191,11 +197,21 @@ impl Store {
     /// Ends a task, once: if it has ended already, [`ChangeError::Refused`] says so and holds it. Waits while too
     /// many writes wait. If the returned future is dropped, the task may be ended all the same.
     pub async fn settle(&self, id: &TaskId, ending: Ending) -> Result<Committed<Task>, ChangeError> {
+        self.settle_after(id, None, ending).await
+    }
+
+    /// The same, for a run that has taken so long by a clock that does not jump: what it costs follows from that.
+    pub async fn settle_after(
+        &self,
+        id: &TaskId,
+        ran: Option<Duration>,
+        ending: Ending,
+    ) -> Result<Committed<Task>, ChangeError> {
         let id = *id;
         let prepared = self.prepare(id, ending).await?;
         let (file, luggage) = (prepared.file(), self.inner.shared.luggage_file(&id));
-        let settled =
-            self.ask(|answer| Op::Change { id, change: prepared.change, outcome: prepared.outcome, answer }).await;
+        let (change, outcome) = (prepared.change, prepared.outcome);
+        let settled = self.ask(|answer| Op::Change { id, change, ran, outcome, answer }).await;
         if let (Err(ChangeError::Refused(..) | ChangeError::Unknown), Some(file)) = (&settled, file) {
             let shared = Arc::clone(&self.inner.shared);
             // If it cannot be removed now, the sweep will.

@@ -66,6 +66,11 @@ impl Task {
     /// A terminal state never changes; when the task ends, its expiry is set to the later of what
     /// was announced and the end plus the time outcomes are kept.
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
+        self.apply_after(self.state.ran(now), change, now)
+    }
+
+    /// The same, for a run that has taken so long by a clock that does not jump.
+    pub fn apply_after(&self, ran: Option<Duration>, change: Change, now: Timestamp) -> Result<Self, Refusal> {
         let asked = match &change {
             Change::Ask(question) => self.asked.with(question),
             Change::Start
@@ -85,7 +90,7 @@ impl Task {
         next.updated = now.max(self.updated);
         if state.is_terminal() {
             next.expiry = self.expiry.at_end(self.created, next.updated);
-            next.charge.total = self.cost(now);
+            next.charge.total = self.cost(ran);
         }
         next.state = state;
         Ok(next)
@@ -100,9 +105,9 @@ impl Task {
         Some(Self { expiry, ..self.clone() })
     }
 
-    /// What it has cost so far: nothing before it was started; the time that it waits for input costs nothing.
-    pub fn cost(&self, now: Timestamp) -> Cost {
-        match self.state.ran(now) {
+    /// What it has cost, having run for so long, without the time that it waits for input: nothing before it was started.
+    pub fn cost(&self, ran: Option<Duration>) -> Cost {
+        match ran {
             Some(ran) => self.charge.of_run(ran),
             None => self.charge.total,
         }

@@ -84,8 +84,10 @@ struct Shared {
     guests: Guests,
 }
 
-/// How long `server/discover` waits for a server that was never seen.
-const DISCOVER_PATIENCE: Duration = Duration::from_millis(150);
+/// How long `server/discover` waits for a server that was never seen, while that is starting. Clients keep what it says
+/// for as long as they run, so it is worth some time: `npx` takes from 2 s to 10 s, and no client that we know gives
+/// up before 10 s.
+const DISCOVER_PATIENCE: Duration = Duration::from_secs(8);
 
 impl Upstream {
     /// A client of the server that `config` describes. Nothing is started or connected before the first call.
@@ -119,12 +121,6 @@ impl Upstream {
             Link::Stdio(stdio) => stdio.figures(),
             Link::Http(http) => http.figures(),
         }
-    }
-
-    /// Starts or connects to the server for this caller, if that has not been done. Dropping the future leaves that
-    /// going on.
-    pub async fn ready(&self, caller: &Caller) {
-        self.0.prepare(caller).await;
     }
 
     /// What the server says of who may use it (RFC 9728), as it says it; `None` if it does not, or if its callers do not
@@ -163,7 +159,7 @@ impl Upstream {
     }
 
     /// Answers `server/discover` from the last handshake, so that a client can connect while the server is
-    /// down or still starting.
+    /// down. A first handshake is waited for until it fails, for a while.
     fn discover(&self, caller: Caller) -> Reply {
         if let Some(known) = self.0.setup.last_seen.get() {
             return Reply::ready(Outcome::Result(known.discover_result()));
@@ -172,7 +168,10 @@ impl Upstream {
         let inner = Arc::clone(&self.0);
         self.0.setup.jobs.spawn("discover", async move {
             // Giving up on waiting leaves the connect going on in its own job.
-            let _ = tokio::time::timeout(DISCOVER_PATIENCE, inner.prepare(&caller)).await;
+            tokio::select! {
+                _ = tokio::time::timeout(DISCOVER_PATIENCE, inner.prepare(&caller)) => {}
+                () = sender.cancelled() => return,
+            }
             let result =
                 inner.setup.last_seen.get().map_or_else(handshake::unknown_server, |info| info.discover_result());
             sender.done(Outcome::Result(result));

@@ -33,6 +33,12 @@ async fn logs_show_what_was_asked_of_whom_and_no_secret() {
     let logging = tracing::subscriber::set_default(subscriber);
     let server = Setup::new().start_answering(|_| Reply::ready(result(r#"{"secret-result":1}"#))).await;
     let mut client = server.connect().await;
+    // A test beside this one may register a place that logs in the moment in which the subscriber comes, and then the
+    // place knows nothing of it. By now all that matter here are registered.
+    let (text, headers) = request("0", "tools/call", r#""name":"warm-up","#, "", "mcp-name: warm-up\r\n");
+    client.post(&text, &headers).await;
+    client.response().await;
+    tracing::callsite::rebuild_interest_cache();
     let headers_of_secrets = "authorization: Bearer eyJhbGciOiJub25lIn0.e30.secretAA\r\nx-key: secret-header\r\n";
     let (text, headers) =
         request("\"secret-id\"", "tools/call", r#""name":"add\u0007","arguments":{"a":"secret-argument"},"#, "", "");

@@ -112,6 +112,16 @@ pub(crate) struct Model {
     made: Vec<i64>,
 }
 
+impl Op {
+    /// The call whose connection this ends.
+    pub(crate) const fn end_of(self) -> Option<usize> {
+        match self {
+            Self::Finish(at) | Self::Fail(at) | Self::Die(at) => Some(at),
+            _ => None,
+        }
+    }
+}
+
 impl Tool {
     /// Whether they are the same tool.
     const fn has_slots_of(self, other: Self) -> bool {

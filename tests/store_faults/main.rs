@@ -201,7 +201,7 @@ async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
 
     let fault = Fault::refuse();
     server.done(Outcome::Result(json(r#"{"content":[]}"#)));
-    log.until(Duration::from_secs(30), |log| log.contains("an outcome waits for the store")).await;
+    log.until(Duration::from_secs(30), |log| log.contains("an outcome still waits for the store")).await;
     fault.release();
     let ended = async {
         loop {
@@ -214,6 +214,10 @@ async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
     };
     let task = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
     assert_eq!(store.outcome(&task).await.unwrap().as_str(), r#"{"content":[]}"#);
+    log.until(Duration::from_secs(30), |log| log.contains("an outcome that waited for the store waits no longer"))
+        .await;
+    // Said aloud once, however often it was tried.
+    assert_eq!(log.text().matches(": an outcome waits for the store").count(), 1, "{}", log.text());
     store.close().await;
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use raincheck::config::{Limits, UpstreamEra};
 use raincheck::protocol::{Outcome, Principal, Reason, Retry};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::client::{Client, all, call_of, caller, client, client_with, config};
 use crate::http_server::{Seen, Server, Wire};
@@ -259,4 +260,37 @@ async fn a_server_that_became_legacy_is_found_out_again() {
     client.call("modern").await.says("done");
     assert!(matches!(client.call("refused").await.outcome, Outcome::Failed(_)));
     client.call("legacy").await.says("done");
+}
+
+#[tokio::test]
+async fn what_a_server_can_do_is_waited_for_while_it_is_starting() {
+    let ready = Arc::new(Semaphore::new(0));
+    let gate = Arc::clone(&ready);
+    let server = Server::start(move |seen: Seen, wire: Wire| {
+        let gate = Arc::clone(&gate);
+        async move {
+            if seen.is("initialize") {
+                gate.acquire().await.unwrap().forget();
+                let said = json!({ "protocolVersion": "2025-11-25", "capabilities": { "prompts": {} } });
+                return wire.json(&seen.result(&said)).await;
+            }
+            wire.status("202 Accepted").await
+        }
+    })
+    .await;
+    let client = client(&server);
+    let discover = || client.send(call_of("server/discover", "{}", caller(Principal::Local, None)));
+    let mut asked = Box::pin(discover().await.outcome());
+    server.saw(|seen| seen.is("initialize")).await;
+    // A client that leaves breaks nothing off.
+    drop(discover().await);
+    let early = tokio::time::timeout(Duration::from_millis(600), &mut asked).await;
+    assert!(early.is_err(), "{early:?}");
+    ready.add_permits(1);
+    for outcome in [asked.await, discover().await.outcome().await] {
+        let Outcome::Result(result) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(result.member("capabilities").unwrap().as_str(), r#"{"prompts":{}}"#, "{result:?}");
+    }
+    assert_eq!(server.seen_of("initialize").len(), 1);
+    client.close().await;
 }

@@ -19,6 +19,6 @@ pub(super) use error::ClientError;
 pub(super) use follow::{End, Follow};
 pub(super) use handles::{Handle, Handles};
 pub(super) use person::Person;
-pub(super) use show::{Display, failure, result};
+pub(super) use show::{Display, Voice, failure, result};
 pub(super) use view::{Status, TaskView, questions};
 pub(super) use wire::Wire;

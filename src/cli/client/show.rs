@@ -22,6 +22,9 @@ pub(crate) enum Display {
     Notes(Vec<String>),
 }
 
+/// Says something that stays, while a [`Display`] is in use elsewhere.
+pub(crate) struct Voice(Option<ProgressBar>);
+
 const LONGEST_MESSAGE: usize = 200;
 
 impl Display {
@@ -95,6 +98,16 @@ impl Display {
         }
     }
 
+    /// What speaks beside it.
+    pub(crate) fn voice(&self) -> Voice {
+        match self {
+            Self::Bar(bar) => Voice(Some(bar.clone())),
+            Self::Lines { .. } => Voice(None),
+            #[cfg(test)]
+            Self::Notes(_) => Voice(None),
+        }
+    }
+
     /// Leaves the screen to somebody who types.
     pub(crate) fn pause(&mut self) {
         if let Self::Bar(bar) = self {
@@ -116,6 +129,16 @@ impl Display {
     pub(crate) fn close(&mut self) {
         if let Self::Bar(bar) = self {
             bar.finish_and_clear();
+        }
+    }
+}
+
+impl Voice {
+    /// Says it.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.0 {
+            Some(bar) => bar.suspend(|| say(text)),
+            None => say(text),
         }
     }
 }

@@ -239,6 +239,17 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("[[tool]]\nmatch = \"a**\"", &[("tool[0].match", "write it once")]),
-    ("a = \nb = 2\nc = [", &[("syntax", ""), ("syntax", "")]),
+    ("a = \nb = 2\nc = [", &[("syntax", "the value of a"), ("syntax", "the list of c has no end: a ] is missing")]),
+    (
+        "[log]\nlevel = \"[#\" # [\n[listen]\nallowed_hosts = [\"]#\",\n  '[\\',\n[limits]\ncalls = 3\n",
+        &[("syntax", "the list of allowed_hosts has no end: a ] is missing")],
+    ),
+    ("a = [\n  [\"x\", \"y\"\n]\nb = \"c\"\n", &[("syntax", "the list of a has no end")]),
+    (
+        "a = [\n  \"x\",\n  \"y,\n]\nb = \"c\"\nd = [",
+        &[("syntax", "a text that begins in this line has no end: a \" is")],
+    ),
+    ("[defaults]\nx = { a = \"}\", b = 1\nafter = \"1s\"\n", &[("syntax", "the inline table of x has no end: a } is")]),
+    ("a = \"\"\"[\n\\\"\"\"\"\nb = [\n  # no ]\n", &[("syntax", "the list of b has no end")]),
     ("[listen]\nhttp = \"0.0.0.0:80\"", &[("listen.http", "owner.allow_anonymous = true")]),
 ];

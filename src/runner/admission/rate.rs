@@ -20,7 +20,16 @@ impl Bucket {
         missing_time(self, now).checked_sub(room(rate, 0)).filter(|wait| !wait.is_zero())
     }
 
-    /// The same for somebody who took those that are missing in `own`, while the last `kept` are for those who took fewer
+    /// How long it takes until there are so many tokens, or would be if those before were taken as they come.
+    pub(super) fn wait_for(&self, tokens: u32, rate: Rate, now: Instant) -> Duration {
+        let (missing, spacing) = (missing_time(self, now), rate.spacing());
+        match rate.count.checked_sub(tokens) {
+            Some(spare) => missing.saturating_sub(spacing.saturating_mul(spare)),
+            None => missing.saturating_add(spacing.saturating_mul(tokens.saturating_sub(rate.count))),
+        }
+    }
+
+    /// The same as [`Bucket::wait`] for somebody who took those that are missing in `own`, while the last `kept` are for those who took fewer
     /// than are left.
     pub(super) fn share_wait(&self, own: &Self, kept: u32, rate: Rate, now: Instant) -> Option<Duration> {
         let (all, own) = (missing_time(self, now), missing_time(own, now));
@@ -28,9 +37,9 @@ impl Bucket {
         // Enough when no more than `taken` are missing of its own, and one more than that is left. It has less of the one
         // to wait for, and more of the other, the larger `taken` is: the best is where both are about the same.
         let until = |taken: u32| {
-            own.saturating_sub(interval(rate).saturating_mul(taken)).max(all.saturating_sub(room(rate, taken)))
+            own.saturating_sub(rate.spacing().saturating_mul(taken)).max(all.saturating_sub(room(rate, taken)))
         };
-        let both = (2 * interval(rate).as_nanos()).max(1);
+        let both = (2 * rate.spacing().as_nanos()).max(1);
         let best = room(rate, 0).saturating_add(own).saturating_sub(all).as_nanos() / both;
         let best = u32::try_from(best).unwrap_or(u32::MAX).min(rate.count.saturating_sub(1));
         let next = best.saturating_add(1).min(rate.count.saturating_sub(1));
@@ -41,7 +50,12 @@ impl Bucket {
     pub(super) fn take(&mut self, rate: Rate, now: Instant) {
         let full = self.full_at.map_or(now, |full| full.max(now));
         // Rates of a config are far from what an instant cannot hold.
-        self.full_at = full.checked_add(interval(rate));
+        self.full_at = full.checked_add(rate.spacing());
+    }
+
+    /// When nothing will be missing; `None` if it was never used.
+    pub(super) const fn full_at(&self) -> Option<Instant> {
+        self.full_at
     }
 
     /// Whether nothing is missing.
@@ -57,13 +71,21 @@ fn missing_time(bucket: &Bucket, now: Instant) -> Duration {
 
 /// How much of that leaves one token beside those that are kept.
 fn room(rate: Rate, kept: u32) -> Duration {
-    interval(rate).saturating_mul(rate.count.saturating_sub(kept).saturating_sub(1))
+    rate.spacing().saturating_mul(rate.count.saturating_sub(kept).saturating_sub(1))
 }
 
-/// The time from one token to the next, rounded up: never more than so many in a period.
-fn interval(rate: Rate) -> Duration {
-    let nanos = rate.per.as_nanos().div_ceil(u128::from(rate.count.max(1)));
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+impl Rate {
+    /// The time from one token to the next, rounded up: never more than so many in a period.
+    pub(super) fn spacing(self) -> Duration {
+        let nanos = self.per.as_nanos().div_ceil(u128::from(self.count.max(1)));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How many tokens are missing where none will be at `full_at`.
+    pub(super) fn had(self, full_at: Option<Instant>, now: Instant) -> u64 {
+        let missing = full_at.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
+        u64::try_from(missing.as_nanos().div_ceil(self.spacing().as_nanos().max(1))).unwrap_or(u64::MAX)
+    }
 }
 
 #[cfg(test)]
@@ -104,7 +126,7 @@ mod tests {
             let (mut all, mut own, mut now) = (Bucket::default(), Bucket::default(), start);
             let kept = u32::try_from(Company::Others.kept_of(count as usize)).unwrap();
             let missing = |bucket: &Bucket, now| {
-                usize::try_from(missing_time(bucket, now).as_nanos().div_ceil(interval(rate).as_nanos())).unwrap()
+                usize::try_from(missing_time(bucket, now).as_nanos().div_ceil(rate.spacing().as_nanos())).unwrap()
             };
             for (is_own, later) in takes {
                 now += Duration::from_millis(later);

@@ -40,35 +40,14 @@ pub(super) fn queue_share_full(wait: Duration) -> Failure {
     Failure::new(Reason::QueueFull, message, after(wait))
 }
 
-pub(super) fn tool_rate(tool: &str, rate: Rate, wait: Duration) -> Failure {
-    let (tool, shown_wait) = (shown(tool), rounded(wait));
-    let message = format!("{tool} may be started {rate} times (rate); nothing was sent, try again in {shown_wait}");
-    Failure::new(Reason::RateLimited, message, after(wait))
-}
-
-pub(super) fn tool_rate_share(tool: &str, rate: Rate, wait: Duration) -> Failure {
-    let (tool, shown_wait) = (shown(tool), rounded(wait));
-    let message = format!(
-        "{tool} may be started {rate} times (rate), and you have had your share of that; nothing was sent, try again in \
-         {shown_wait}"
-    );
-    Failure::new(Reason::RateLimited, message, after(wait))
-}
-
-pub(super) fn rate(rate: Rate, wait: Duration) -> Failure {
+/// Of the tool with this name, or of all. `whose` is what is to be said of the starts that there are.
+pub(super) fn shared_rate(tool: Option<&str>, rate: Rate, whose: &str, wait: Duration) -> Failure {
     let shown_wait = rounded(wait);
-    let message = format!(
-        "calls of tools may be started {rate} times, all together (limits.rate); nothing was sent, try again in {shown_wait}"
-    );
-    Failure::new(Reason::RateLimited, message, after(wait))
-}
-
-pub(super) fn rate_share(rate: Rate, wait: Duration) -> Failure {
-    let shown_wait = rounded(wait);
-    let message = format!(
-        "calls of tools may be started {rate} times, all together (limits.rate), and you have had your share of that; \
-         nothing was sent, try again in {shown_wait}"
-    );
+    let what = match tool {
+        Some(tool) => format!("{} may be started {rate} times (rate)", shown(tool)),
+        None => format!("calls of tools may be started {rate} times, all together (limits.rate)"),
+    };
+    let message = format!("{what}{whose}; nothing was sent, try again in {shown_wait}");
     Failure::new(Reason::RateLimited, message, after(wait))
 }
 

@@ -1,14 +1,14 @@
 //! Who has which slots.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::gate::GuestTool;
 use super::pace::Pace;
 use super::rate::Bucket;
 use super::refusal;
+use super::starts::{Owner, Starts};
 use super::table::{Row, Table};
+use super::told::Told;
 use crate::config::Rate;
 use crate::protocol::Failure;
 use crate::share::Company;
@@ -20,7 +20,7 @@ pub(super) struct Slots {
     free: usize,
     /// How often runs of tools may be started, all together.
     rate: Option<Rate>,
-    starts: Bucket,
+    starts: Starts,
     /// Who must be left something.
     pub(super) company: Company,
     pub(super) owners: Table<OwnerRow>,
@@ -32,6 +32,8 @@ pub(super) struct Slots {
 /// What one run takes, and what bounds it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
+    /// The key of its owner.
+    pub(super) who: u64,
     /// The place of its owner.
     pub(super) owner: usize,
     /// The place of its tool, if that has limits.
@@ -68,7 +70,9 @@ pub(super) struct ToolRow {
     running: usize,
     /// Calls in the line.
     pub(super) waiting: usize,
-    starts: Bucket,
+    /// Who was told to come when there is a place in its line.
+    pub(super) told: Told,
+    starts: Starts,
     /// How fast its calls get on.
     pub(super) pace: Pace,
 }
@@ -80,22 +84,13 @@ pub(super) struct PartRow {
     starts: Bucket,
 }
 
-/// Who must not start anything for so long.
-#[derive(Clone, Copy, Debug)]
-enum SharedWait {
-    /// Nobody.
-    OfAll(Duration),
-    /// This owner, who had more starts than are left.
-    OfOwner(Duration),
-}
-
 impl Slots {
     pub(super) fn new(slots: usize, rate: Option<Rate>) -> Self {
         Self {
             most: slots,
             free: slots,
             rate,
-            starts: Bucket::default(),
+            starts: Starts::default(),
             company: Company::default(),
             owners: Table::default(),
             tools: Table::default(),
@@ -103,9 +98,9 @@ impl Slots {
         }
     }
 
-    /// Whether none is free.
-    pub(super) const fn are_taken(&self) -> bool {
-        self.free == 0
+    /// How many are free.
+    pub(super) const fn free(&self) -> usize {
+        self.free
     }
 
     /// How many are taken.
@@ -163,37 +158,35 @@ impl Slots {
         }
     }
 
-    /// Whether a run may be started now.
-    pub(super) fn check_rates(&self, claim: &Claim, guest: &GuestTool<'_>) -> Result<(), Failure> {
+    /// Whether a run may be started now. Who may not is told when it may, and comes then before others who ask.
+    pub(super) fn check_rates(&mut self, claim: &Claim, guest: &GuestTool<'_>) -> Result<(), Failure> {
         let (by_tool, by_owner) = (guest.policy.rate, guest.limits.rate);
         if by_tool.is_none() && by_owner.is_none() && self.rate.is_none() {
             return Ok(());
         }
-        let now = Instant::now();
-        let of_owner = by_owner.zip(self.owners.get(claim.owner)).and_then(|(rate, owner)| {
-            let wait = owner.starts.wait(rate, now)?;
-            Some((wait, refusal::owner_rate(rate, wait)))
+        let (now, company) = (Instant::now(), self.company);
+        let Some(owner) = self.owners.get(claim.owner) else { return Ok(()) };
+        let of_owner = by_owner.and_then(|rate| owner.starts.wait(rate, now).map(|wait| (rate, wait)));
+        let own_of_all = owner.starts_of_all;
+        let mut longest = of_owner.map(|(rate, wait)| (wait, refusal::owner_rate(rate, wait)));
+        let all = self.rate.map(|rate| (&mut self.starts, own_of_all, rate, None));
+        let tool = by_tool.and_then(|rate| {
+            let own = self.parts.get(claim.part?)?.starts;
+            Some((&mut self.tools.get_mut(claim.tool?)?.starts, own, rate, Some(guest.name)))
         });
-        let of_all = self.rate.zip(self.owners.get(claim.owner)).and_then(|(rate, owner)| {
-            let wait = self.shared_wait(&self.starts, &owner.starts_of_all, rate, now)?;
-            Some((wait.time(), wait.refusal(None, rate)))
-        });
-        let of_tool = by_tool.and_then(|rate| {
-            let (tool, part) = (self.tool(claim)?, self.part(claim)?);
-            let wait = self.shared_wait(&tool.starts, &part.starts, rate, now)?;
-            Some((wait.time(), wait.refusal(Some(guest.name), rate)))
-        });
-        // The longest counts: before that it would be refused again.
-        let longest = [of_owner, of_all, of_tool].into_iter().flatten().max_by_key(|(wait, _)| *wait);
+        for (starts, own, rate, name) in all.into_iter().chain(tool) {
+            let asks = Owner { key: claim.who, own: &own };
+            let Err(wait) = starts.check(asks, company, rate, now) else { continue };
+            // Who could not come then for another reason has nothing kept for it.
+            if of_owner.is_none() {
+                starts.tell(asks, wait.time, rate, now);
+            }
+            // The longest counts: before that it would be refused again.
+            if longest.as_ref().is_none_or(|(longest, _)| *longest < wait.time) {
+                longest = Some((wait.time, wait.refusal(name, rate)));
+            }
+        }
         longest.map_or(Ok(()), |(_, refused)| Err(refused))
-    }
-
-    /// How long nothing must be started by somebody who has taken these of all starts.
-    fn shared_wait(&self, all: &Bucket, own: &Bucket, rate: Rate, now: Instant) -> Option<SharedWait> {
-        let kept = u32::try_from(self.company.kept_of(rate.count as usize)).unwrap_or(u32::MAX);
-        let wait = all.share_wait(own, kept, rate, now)?;
-        let is_everybodys = all.wait(rate, now) >= Some(wait);
-        Some(if is_everybodys { SharedWait::OfAll(wait) } else { SharedWait::OfOwner(wait) })
     }
 
     /// Counts a start.
@@ -201,7 +194,7 @@ impl Slots {
         if let Some(rate) = guest.policy.rate {
             let now = Instant::now();
             if let Some(tool) = claim.tool.and_then(|place| self.tools.get_mut(place)) {
-                tool.starts.take(rate, now);
+                tool.starts.take(claim.who, rate, now);
             }
             if let Some(part) = claim.part.and_then(|place| self.parts.get_mut(place)) {
                 part.starts.take(rate, now);
@@ -212,7 +205,7 @@ impl Slots {
         }
         if let Some(rate) = self.rate {
             let now = Instant::now();
-            self.starts.take(rate, now);
+            self.starts.take(claim.who, rate, now);
             if let Some(owner) = self.owners.get_mut(claim.owner) {
                 owner.starts_of_all.take(rate, now);
             }
@@ -220,21 +213,10 @@ impl Slots {
     }
 }
 
-impl SharedWait {
-    const fn time(self) -> Duration {
-        match self {
-            Self::OfAll(wait) | Self::OfOwner(wait) => wait,
-        }
-    }
-
-    /// Of the tool with this name, or of all.
-    fn refusal(self, tool: Option<&str>, rate: Rate) -> Failure {
-        match (self, tool) {
-            (Self::OfAll(wait), Some(tool)) => refusal::tool_rate(tool, rate, wait),
-            (Self::OfOwner(wait), Some(tool)) => refusal::tool_rate_share(tool, rate, wait),
-            (Self::OfAll(wait), None) => refusal::rate(rate, wait),
-            (Self::OfOwner(wait), None) => refusal::rate_share(rate, wait),
-        }
+impl ToolRow {
+    /// How many of `most` slots are free.
+    pub(super) const fn free(&self, most: usize) -> usize {
+        most.saturating_sub(self.running)
     }
 }
 
@@ -246,7 +228,7 @@ impl Row for OwnerRow {
 
 impl Row for ToolRow {
     fn is_idle(&self, now: Instant) -> bool {
-        self.running == 0 && self.waiting == 0 && self.starts.is_full(now)
+        self.running == 0 && self.waiting == 0 && self.told.is_empty(now) && self.starts.is_idle(now)
     }
 }
 

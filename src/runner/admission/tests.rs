@@ -290,10 +290,81 @@ async fn nobody_takes_the_last_starts_of_a_rate_while_others_have_had_none() {
     assert!(!refused.message.contains("your share"), "{}", refused.message);
     assert_eq!(
         (of.refused(&gate, "greedy", "t").retry, of.refused(&gate, "ann", "t").retry),
-        (seconds(20), seconds(10))
+        (seconds(20), seconds(20))
     );
     tokio::time::advance(Duration::from_secs(10)).await;
     drop(of.free(&gate, "bo", "t"));
+}
+
+/// How often each starts in so many seconds, where the greedy ones ask each quarter of a second, and the others when they
+/// were told to.
+async fn starts_in(
+    rate: Rate,
+    of_all: bool,
+    greedy: &[&'static str],
+    others: &[&'static str],
+    seconds: u32,
+) -> Vec<u32> {
+    let gate = Gate::new(Bounds { running: 100, waiting: 100, rate: of_all.then_some(rate) });
+    let of = Of::tool(ToolPolicy { rate: (!of_all).then_some(rate), ..ToolPolicy::default() });
+    let mut starts = vec![0; greedy.len() + others.len()];
+    let (begun, mut due) = (tokio::time::Instant::now(), vec![tokio::time::Instant::now(); others.len()]);
+    for _ in 0..seconds * 4 {
+        let now = tokio::time::Instant::now();
+        for (at, who) in greedy.iter().enumerate() {
+            starts[at] += u32::from(of.enter(&gate, who, "t").is_ok());
+        }
+        for (at, who) in others.iter().enumerate().filter(|(at, _)| due[*at] <= now).collect::<Vec<_>>() {
+            match of.enter(&gate, who, "t") {
+                Ok(_) => starts[greedy.len() + at] += 1,
+                Err(Failure { retry: Retry::After(wait), .. }) => due[at] = now + wait,
+                Err(failure) => panic!("{failure:?}"),
+            }
+        }
+        tokio::time::advance(Duration::from_millis(250)).await;
+    }
+    let most = u64::from(rate.count) + u64::from(seconds * rate.count) / rate.per.as_secs();
+    assert!(u64::from(starts.iter().sum::<u32>()) <= most, "{starts:?}");
+    assert!(begun.elapsed() == Duration::from_secs(seconds.into()));
+    starts
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_who_ask_again_and_again_take_no_start_from_a_third_who_comes_when_it_is_told() {
+    for of_all in [false, true] {
+        for (count, per) in [(1, 10), (2, 20), (4, 40), (16, 160)] {
+            let rate = Rate { count, per: Duration::from_secs(per) };
+            let starts = starts_in(rate, of_all, &["ann", "bo"], &["cy", "dan"], 800).await;
+            // A start each ten seconds, of which each of the four has about a quarter.
+            assert!(starts.iter().all(|own| (15..=30).contains(own)), "{count}: {starts:?}");
+            assert!(starts.iter().sum::<u32>() >= 78, "{count}: {starts:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_to_come_finds_a_start_then_and_loses_it_when_it_is_late() {
+    let rate = Some(Rate { count: 1, per: Duration::from_secs(10) });
+    let (gate, of) = (gate(100, 100), Of::tool(ToolPolicy { rate, ..ToolPolicy::default() }));
+    let seconds = |seconds| Retry::After(Duration::from_secs(seconds));
+    drop(of.free(&gate, "greedy", "t"));
+    assert_eq!(
+        (of.refused(&gate, "greedy", "t").retry, of.refused(&gate, "ann", "t").retry),
+        (seconds(10), seconds(10))
+    );
+    // Who has had one since comes after who has had none, whoever asked first.
+    let refused = of.refused(&gate, "greedy", "t");
+    assert_eq!(refused.retry, seconds(20));
+    assert!(refused.message.contains("others who wait for them"), "{}", refused.message);
+    assert_eq!(of.refused(&gate, "bo", "t").retry, seconds(20));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    // Ann may come within ten seconds; if she does not, it is for the next.
+    assert_eq!(of.refused(&gate, "cy", "t").retry, seconds(30));
+    tokio::time::advance(Duration::from_millis(9_999)).await;
+    of.refused(&gate, "greedy", "t");
+    tokio::time::advance(Duration::from_millis(1)).await;
+    drop(of.free(&gate, "bo", "t"));
+    assert_eq!(of.refused(&gate, "ann", "t").retry, seconds(30));
 }
 
 #[tokio::test(start_paused = true)]
@@ -386,4 +457,58 @@ fn who_waits_is_told_of_runs_that_were_stopped_only_where_it_waits_for_those() {
     assert_eq!((gate.running(), gate.lingering(), place.now(), place.kept()), (2, 0, None, None));
     drop(waiting);
     assert_eq!(gate.running(), 1);
+}
+
+/// How many runs each has had after so many ended, where the greedy ones call whenever they may, and the third when it was
+/// told to.
+async fn runs_of_three(most_running: usize, most_queued: usize, of_tool: bool) -> [u32; 3] {
+    let policy = ToolPolicy { max_running: Some(most_running), max_queued: Some(most_queued), ..ToolPolicy::default() };
+    let (gate, of) =
+        if of_tool { (gate(100, 100), Of::tool(policy)) } else { (gate(most_running, most_queued), Of::default()) };
+    let (mut running, mut waiting, mut runs) = (std::collections::VecDeque::new(), Vec::new(), [0; 3]);
+    let mut due = tokio::time::Instant::now();
+    for _ in 0..300 {
+        for (who, name) in ["ann", "bo", "cy"].into_iter().enumerate() {
+            for _ in 0..10 {
+                if name == "cy" && due > tokio::time::Instant::now() {
+                    break;
+                }
+                match of.enter(&gate, name, "t") {
+                    Ok(Entry::Free(permits)) => {
+                        runs[who] += 1;
+                        running.push_back(permits);
+                    }
+                    Ok(Entry::Wait(ticket)) => waiting.push((who, ticket)),
+                    Err(Failure { retry: Retry::After(wait), .. }) if name == "cy" => {
+                        due = tokio::time::Instant::now() + wait;
+                    }
+                    Err(failure) => assert_eq!(failure.reason, Reason::QueueFull),
+                }
+                if name == "cy" {
+                    break;
+                }
+            }
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        running.pop_front();
+        waiting.retain_mut(|(who, ticket)| match ticket.now_or_never() {
+            Some(permits) => {
+                runs[*who] += 1;
+                running.push_back(permits);
+                false
+            }
+            None => true,
+        });
+    }
+    runs
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_who_call_again_and_again_keep_a_third_from_no_slot_and_no_place_in_line() {
+    for (running, queued) in [(1, 1), (1, 2), (1, 3), (2, 2), (2, 8), (4, 1), (4, 100), (1, 0), (4, 0)] {
+        for of_tool in [false, true] {
+            let runs = runs_of_three(running, queued, of_tool).await;
+            assert!(runs.iter().all(|own| *own >= 25), "{running} slots, {queued} places, {of_tool}: {runs:?}");
+        }
+    }
 }

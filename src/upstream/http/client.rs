@@ -209,7 +209,10 @@ impl SendError {
 
     /// The innermost cause, for a person.
     pub(super) fn why(&self) -> String {
-        why(&self.source)
+        let why = why(&self.source);
+        // What rustls says of a server that answers in plain HTTP.
+        let is_plain = self.taken == Taken::Never && format!("{:?}", self.source).contains("InvalidContentType");
+        if is_plain { format!("it speaks no TLS there; is it http:// in place of https://? ({why})") } else { why }
     }
 }
 
@@ -304,6 +307,24 @@ mod tests {
     async fn a_goodbye_gives_back_the_streams_that_it_leaves_out_and_no_others() {
         assert_eq!(after_a_goodbye(0).await, Taken::GivenBack);
         assert_eq!(after_a_goodbye(1).await, Taken::Unknown);
+    }
+
+    #[tokio::test]
+    async fn a_server_without_tls_behind_an_https_url_is_told_as_such() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("https://{}/mcp", listener.local_addr().unwrap());
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await.unwrap();
+            while stream.read(&mut [0; 64]).await.is_ok_and(|length| length > 0) {}
+        };
+        let client = HttpClient::new(true, Duration::from_secs(5)).unwrap();
+        let request = Request::post(uri).body(RopeBody::empty()).unwrap();
+        let both = async { tokio::join!(client.send(request), server) };
+        let (sent, ()) = tokio::time::timeout(Duration::from_secs(5), both).await.unwrap();
+        let error = sent.unwrap_err();
+        assert_eq!(error.taken, Taken::Never);
+        assert!(error.why().starts_with("it speaks no TLS there; is it http:// in place of"), "{}", error.why());
     }
 
     #[tokio::test]
