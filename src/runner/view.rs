@@ -2,7 +2,6 @@
 //!
 //! A handle is made from a committed task and nothing else.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -266,27 +265,25 @@ pub fn told(task: &Task, failure: &Failure) -> Failure {
     told
 }
 
-/// Where a call is in the line, and whether it waits for servers that were told to stop.
+/// Where a call is in the line.
 fn queued(place: &Place) -> String {
-    let mut message = match place.now() {
-        Some(1) => "queued: next in line for a free slot".to_owned(),
-        Some(place) => format!("queued: number {place} in line for a free slot"),
-        None => return "queued: about to start".to_owned(),
-    };
-    if let Some(Kept { until, rule }) = place.kept() {
-        let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
-        let left = humantime::format_duration(Duration::from_secs(u64::try_from(left).unwrap_or(u64::MAX)));
-        let rule = match rule {
-            Linger::AtMost(_) => "cancel_grace",
-            Linger::UntilTimeout => "cancel = \"ignored\"",
-        };
-        // Writing to a string cannot fail.
-        let _ = write!(
-            message,
-            "; one is kept for a run that was stopped, until its server has answered, for up to {left} ({rule})"
-        );
+    match place.now() {
+        Some(1) => format!("queued: next in line for a free slot{}", kept(place)),
+        Some(number) => format!("queued: number {number} in line for a free slot{}", kept(place)),
+        None => "queued: about to start".to_owned(),
     }
-    message
+}
+
+/// That a call in the line waits for a server that was told to stop, to be put behind its place; else nothing.
+pub fn kept(place: &Place) -> String {
+    let Some(Kept { until, rule }) = place.kept() else { return String::new() };
+    let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
+    let left = humantime::format_duration(Duration::from_secs(u64::try_from(left).unwrap_or(u64::MAX)));
+    let rule = match rule {
+        Linger::AtMost(_) => "cancel_grace",
+        Linger::UntilTimeout => "cancel = \"ignored\"",
+    };
+    format!("; one is kept for a run that was stopped, until its server has answered, for up to {left} ({rule})")
 }
 
 fn failure_facts(meta: &mut serde_json::Map<String, serde_json::Value>, failure: &Failure) {

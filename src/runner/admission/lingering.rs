@@ -76,3 +76,35 @@ pub(super) fn kept<'a>(slots: &mut Slots, claim: &Claim, stopped: impl Iterator<
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::tests::{gate, runs};
+    use super::*;
+
+    #[test]
+    fn who_waits_is_told_of_runs_that_were_stopped_only_where_it_waits_for_those() {
+        let (gate, of) = (gate(10, 10), runs(1));
+        let running = of.free(&gate, "ann", "t");
+        let waiting = of.wait(&gate, "ann", "t");
+        assert_eq!(waiting.watcher().kept(), None, "the run goes on");
+        let kept =
+            |secs| Kept { until: Instant::now() + Duration::from_secs(secs), rule: Linger::AtMost(Duration::ZERO) };
+        let other = runs(1);
+        let _goes_on = other.free(&gate, "ann", "u");
+        let waits_for_another = other.wait(&gate, "ann", "u");
+        let soon = kept(5);
+        let stopped = running.linger(soon);
+        assert_eq!((gate.running(), gate.lingering()), (2, 1));
+        assert_eq!((waiting.watcher().kept(), waits_for_another.watcher().kept()), (Some(soon), None));
+        // To look changes nothing.
+        assert_eq!((gate.running(), waiting.watcher().now()), (2, Some(1)));
+        let place = waiting.watcher();
+        drop(stopped);
+        assert_eq!((gate.running(), gate.lingering(), place.now(), place.kept()), (2, 0, None, None));
+        drop(waiting);
+        assert_eq!(gate.running(), 1);
+    }
+}

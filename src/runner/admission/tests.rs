@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::Instant;
 
 use super::gate::{Entry, Gate, Guest, GuestTool, Permits, Ticket};
-use super::{Bounds, Kept, refusal};
+use super::{Bounds, refusal};
 use crate::config::{OwnerLimits, Rate, ToolPolicy};
 use crate::protocol::{Failure, Principal, Reason, Retry};
-use crate::runner::Linger;
 
 /// What a test says of a call.
 #[derive(Default)]
-struct Of {
+pub(super) struct Of {
     policy: ToolPolicy,
     limits: OwnerLimits,
 }
@@ -34,14 +32,14 @@ impl Of {
         gate.enter(&Guest { principal: &principal, tool: Some(tool) })
     }
 
-    fn wait(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Ticket {
+    pub(super) fn wait(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Ticket {
         match self.enter(gate, who, name).unwrap() {
             Entry::Wait(ticket) => ticket,
             Entry::Free(_) => panic!("a slot was free"),
         }
     }
 
-    fn free(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Permits {
+    pub(super) fn free(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Permits {
         match self.enter(gate, who, name).unwrap() {
             Entry::Free(permits) => permits,
             Entry::Wait(_) => panic!("no slot was free"),
@@ -56,11 +54,11 @@ impl Of {
 /// The one user of this machine.
 const LOCAL: &str = "local";
 
-fn runs(most: usize) -> Of {
+pub(super) fn runs(most: usize) -> Of {
     Of::tool(ToolPolicy { max_running: Some(most), ..ToolPolicy::default() })
 }
 
-fn gate(running: usize, waiting: usize) -> Arc<Gate> {
+pub(super) fn gate(running: usize, waiting: usize) -> Arc<Gate> {
     Gate::new(Bounds { running, waiting, rate: None })
 }
 
@@ -434,29 +432,6 @@ fn the_one_user_has_all_starts_of_the_rate_of_all() {
     let of = Of::default();
     let _runs = [(); 3].map(|()| of.free(&gate, LOCAL, "a"));
     assert!(!of.refused(&gate, LOCAL, "b").message.contains("share"));
-}
-
-#[test]
-fn who_waits_is_told_of_runs_that_were_stopped_only_where_it_waits_for_those() {
-    let (gate, of) = (gate(10, 10), runs(1));
-    let running = of.free(&gate, "ann", "t");
-    let waiting = of.wait(&gate, "ann", "t");
-    assert_eq!(waiting.watcher().kept(), None, "the run goes on");
-    let kept = |secs| Kept { until: Instant::now() + Duration::from_secs(secs), rule: Linger::AtMost(Duration::ZERO) };
-    let other = runs(1);
-    let _goes_on = other.free(&gate, "ann", "u");
-    let waits_for_another = other.wait(&gate, "ann", "u");
-    let soon = kept(5);
-    let stopped = running.linger(soon);
-    assert_eq!((gate.running(), gate.lingering()), (2, 1));
-    assert_eq!((waiting.watcher().kept(), waits_for_another.watcher().kept()), (Some(soon), None));
-    // To look changes nothing.
-    assert_eq!((gate.running(), waiting.watcher().now()), (2, Some(1)));
-    let place = waiting.watcher();
-    drop(stopped);
-    assert_eq!((gate.running(), gate.lingering(), place.now(), place.kept()), (2, 0, None, None));
-    drop(waiting);
-    assert_eq!(gate.running(), 1);
 }
 
 /// How many runs each has had after so many ended, where the greedy ones call whenever they may, and the third when it was
