@@ -256,6 +256,8 @@ async fn probes_and_metrics_say_how_the_proxy_is() {
         "raincheck_tasks_open{state=\"queued\"} 0",
         "raincheck_live_tasks 1",
         "raincheck_calls_waiting 0",
+        "raincheck_calls_running 1",
+        "raincheck_runs_lingering 0",
         "raincheck_draining 0",
         "raincheck_runs_total{server=\"reports\",tool=\"quick\",outcome=\"completed\"} 1",
         "raincheck_run_seconds_count{server=\"reports\",tool=\"quick\"} 1",

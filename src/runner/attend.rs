@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::Instant;
 
-use super::admission::Fare;
+use super::admission::{Fare, Lingering};
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
 use super::given_up::{idle, timed_out};
@@ -12,9 +12,9 @@ use super::held_up::no_turn;
 use super::joining::left_behind;
 use super::live::Phase;
 use super::parked::Counter;
-use super::promote::Seed;
+use super::promote::{Seed, Why};
 use super::recover::{Anchoring, Lost, is_lost};
-use super::remember::{end_of, end_of_failure};
+use super::remember::end_of;
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::run::{Permits, Ready, Run};
@@ -22,10 +22,10 @@ use super::running::Running;
 use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::shown::{SHOW_AFTER, Stage};
-use super::{Linger, Questions, Way};
+use super::{Questions, Way};
 use crate::clock::Timestamp;
 use crate::history::End;
-use crate::protocol::{Event, Failure, Outcome, Progress, WaitsFor};
+use crate::protocol::{Ask, Event, Failure, Outcome, Progress, WaitsFor};
 use crate::task::{Asked, State};
 
 /// One call that was sent.
@@ -41,6 +41,8 @@ pub(super) struct Attendance {
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
     pub(super) clock: RunClock,
+    /// Questions that are asked only if the call becomes a task.
+    pub(super) put_off: Vec<Ask>,
     /// What an earlier run of the same call has asked.
     pub(super) asked_before: Asked,
     /// Where the run is, once the server has told.
@@ -59,6 +61,8 @@ pub(super) struct Attendance {
     progress: Option<(Progress, Timestamp)>,
     /// Gone when the run has ended and only its outcome is kept.
     pub(super) permits: Option<Permits>,
+    /// The slots, once the server was told to stop.
+    pub(super) lingering: Option<Lingering>,
     /// Room for that outcome.
     pub(super) kept: Option<Part>,
 }
@@ -95,9 +99,6 @@ enum Due {
     Show,
 }
 
-/// How long a result may still win after a stop.
-const STOP_GRACE: Duration = Duration::from_secs(1);
-
 impl Attendance {
     /// In a box, since it is handed from future to future.
     pub(super) fn new(run: Run, running: Running, permits: Option<Permits>, subject: Option<Subject>) -> Box<Self> {
@@ -112,6 +113,7 @@ impl Attendance {
             ahead,
             desk: None,
             clock,
+            put_off: Vec::new(),
             asked_before: Asked::default(),
             anchoring: None,
             lost: None,
@@ -121,6 +123,7 @@ impl Attendance {
             fare: None,
             progress: None,
             permits,
+            lingering: None,
             kept: None,
         })
     }
@@ -266,7 +269,7 @@ impl Attendance {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
-                (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held)).await,
+                (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held, Why::Threshold)).await,
                 (Wish::GoOn, seat) => Some(seat.without_caller()),
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
@@ -367,12 +370,13 @@ impl Attendance {
     }
 
     /// Makes a task of the call, with all questions that are open; `None` if the run is over.
-    pub(super) async fn promote(&mut self, held: Held) -> Option<Seat> {
+    pub(super) async fn promote(&mut self, held: Held, why: Why) -> Option<Seat> {
         // The server must not have to wait for the store.
         self.running.send_to_background();
         if let Standing::Recorded(_) = &held.standing {
-            let seat = self.hand_out(held).await;
+            let seat = self.hand_out(held, why).await;
             self.take_back(&seat).await;
+            self.ask_put_off(&seat).await;
             return Some(seat);
         }
         let now = self.run.shared.store.clock().now();
@@ -380,8 +384,8 @@ impl Attendance {
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
         let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
         let mut seed = match self.waits {
-            Some(what) => Seed::silent(State::Queued, Phase::Waits(what)),
-            None => Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() }),
+            Some(what) => Seed::silent(State::Queued, Phase::Waits(what), why),
+            None => Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() }, why),
         };
         seed.anchored = self.anchoring.as_ref().and_then(|anchoring| anchoring.fresh());
         seed.asked.clone_from(&self.asked_before);
@@ -401,6 +405,7 @@ impl Attendance {
             anchoring.is_written();
         }
         self.take_back(&seat).await;
+        self.ask_put_off(&seat).await;
         Some(seat)
     }
 
@@ -449,48 +454,5 @@ impl Attendance {
                 }
             }
         }
-    }
-
-    /// Ends the run because it cannot go on; the server is told to stop.
-    pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
-        if self.waits.is_some() {
-            return self.is_not_sent(seat, failure).await;
-        }
-        self.remember(end_of_failure(&failure));
-        self.running.stop();
-        self.end(seat, Outcome::Failed(failure)).await;
-    }
-
-    /// Stops the run. A result that is already on its way may still win.
-    async fn stop(&mut self, seat: Seat) {
-        self.remember(End::Cancelled);
-        let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
-        self.running.stop();
-        if !seat.is_recorded() {
-            return;
-        }
-        seat.call_off();
-        if asks {
-            // Its questions are refused after this: what the tool makes of that is no result of its work.
-            return seat.stopped().await;
-        }
-        match timeout(STOP_GRACE, self.running.outcome()).await {
-            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(self.run.plan.fitting(outcome)).await,
-            Ok(_) | Err(_) => seat.stopped().await,
-        }
-    }
-
-    /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.
-    async fn linger(&mut self) {
-        let until = match self.run.plan.linger {
-            Linger::AtMost(grace) => Instant::now() + grace,
-            Linger::UntilTimeout => Instant::now() + self.clock.left(),
-        };
-        tokio::select! {
-            _ = self.running.outcome() => {}
-            () = sleep_until(until) => {}
-            () = self.run.shared.draining.cancelled() => {}
-        }
-        self.permits = None;
     }
 }

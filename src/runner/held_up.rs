@@ -48,7 +48,7 @@ impl Attendance {
             return self.is_not_sent(seat, not_begun_for_operator()).await;
         }
         self.remember(End::Cancelled);
-        self.running.stop();
+        self.tell_to_stop();
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 

@@ -12,7 +12,7 @@ use super::attend::Attendance;
 use super::given_up::not_begun_for_operator;
 use super::joining::NotMade;
 use super::live::Phase;
-use super::promote::Seed;
+use super::promote::{Seed, Why};
 use super::recover::{Lost, Parcel};
 use super::request_state::Subject;
 use super::responses::Responses;
@@ -154,7 +154,7 @@ impl Run {
     async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permits)> {
         let mut seat = match (seat, self.plan.way.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
-                self.make_at_once(held, Seed::silent(State::Queued, queued_at(&ticket))).await?
+                self.make_at_once(held, Seed::silent(State::Queued, queued_at(&ticket), Why::Mode)).await?
             }
             (seat, _) => seat,
         };
@@ -175,7 +175,7 @@ impl Run {
                 permits = &mut ticket => return Some((seat, permits)),
                 wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        let seat = self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await?;
+                        let seat = self.promote(held, Seed::silent(State::Queued, queued_at(&ticket), Why::Threshold)).await?;
                         if seat.is_recorded() {
                             self.showing.hide();
                         }
@@ -224,7 +224,8 @@ impl Run {
         match (seat, self.plan.way.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 let state = State::Running { started: self.shared.store.clock().now() };
-                Box::pin(self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None }))).await
+                Box::pin(self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None }, Why::Mode)))
+                    .await
             }
             (Seat::Held(mut held), Promotion::Never | Promotion::After(_)) => match held.standing {
                 Standing::Reserved(reservation) => {

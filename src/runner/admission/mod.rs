@@ -7,6 +7,7 @@
 mod fare;
 mod gate;
 mod ledger;
+mod lingering;
 mod pace;
 mod purse;
 mod rate;
@@ -28,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) use fare::Fare;
 pub use gate::Place;
 pub(super) use gate::{Entry, Permits, Ticket};
+pub use lingering::Kept;
+pub(super) use lingering::Lingering;
 
 use self::gate::{Gate, Guest, GuestTool};
 use self::purse::Purses;
@@ -129,6 +132,16 @@ impl Admission {
     /// How many calls wait.
     pub(super) fn waiting(&self) -> usize {
         self.gate.waiting()
+    }
+
+    /// How many slots are taken.
+    pub(super) fn running(&self) -> usize {
+        self.gate.running()
+    }
+
+    /// How many of them are those of runs that were stopped.
+    pub(super) fn lingering(&self) -> usize {
+        self.gate.lingering()
     }
 
     fn limits(&self, principal: &Principal) -> &OwnerLimits {
