@@ -223,7 +223,8 @@ impl Attendance {
                 _ => std::future::pending().await,
             }
         };
-        let may_leave = (waiting && !is_asked_itself) || self.waits.is_some();
+        // Who is held has nobody else who could send the call: it has the time that a stop leaves.
+        let may_leave = (waiting && !is_asked_itself) || (self.waits.is_some() && seat.is_recorded());
         let due = async {
             match due {
                 Some((at, due)) => {

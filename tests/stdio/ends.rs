@@ -58,6 +58,7 @@ async fn a_host_that_is_impatient_after_the_end_of_the_input_is_not_kept_waiting
     let mut client = machine.start(&["--after", "1ms"]);
     let id = client.call("hold", json!({})).await;
     let handle = client.answer(&id).await["result"]["taskId"].clone();
+    machine.noted("hold", 1).await;
     client.end_input();
     // The SDKs' order: end the input, then SIGTERM. The grace time is 20 s.
     let started = std::time::Instant::now();

@@ -236,7 +236,7 @@ async fn only_the_local_user_is_shown_what_a_server_said_before_its_start_failed
 #[tokio::test]
 async fn a_server_that_ends_some_time_after_its_output_is_named_with_how_it_ended() {
     let closed = "exec 0<&- 1>&-; sleep 0.5; ";
-    for (end, says) in [("exit 3", "`sh` ended with exit code 3"), ("kill -9 $$", "`sh` was ended by signal 9")] {
+    for (end, says) in [("exit 3", "`sh` ended with exit code 3"), ("kill -9 $$", "`sh` ended with exit code 137")] {
         let bench = Bench::with("plain", Limits::default(), |config| {
             let Transport::Stdio { command, .. } = &mut config.transport else { panic!() };
             *command = ["sh", "-c", &format!("{closed}{end}")].map(str::to_owned).to_vec();
