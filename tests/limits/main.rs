@@ -132,6 +132,25 @@ async fn a_result_over_the_limit_fails_the_call_and_the_task_and_one_of_just_tha
 }
 
 #[tokio::test]
+async fn an_error_of_a_server_is_bounded_as_its_results_are() {
+    let error = RpcError::with_data(-32050, "boom", Some(&text(&format!("\"{}\"", "z".repeat(1000)))));
+    let size = error.raw().len();
+    for (limit, fits) in [(size, true), (size - 1, false)] {
+        let mut proxy = Proxy::new(ToolPolicy { max_result: Some(limit), ..policy(Mode::Task) });
+        let id = id_of(&proxy.value(of("ann")).await);
+        proxy.next_sent().await.1.done(Outcome::Error(error.clone()));
+        let task = proxy.ended(&id).await;
+        if fits {
+            assert_eq!(task["error"]["code"], -32050);
+        } else {
+            assert_eq!(task["error"]["data"], json!({ "reason": "too_large", "retryable": false }), "{task}");
+            let said = task["statusMessage"].as_str().unwrap();
+            assert!(said.contains("-32050") && said.contains("boom") && said.contains("max_result"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn starts_over_the_rate_are_refused_with_the_time_to_come_back_also_to_legacy_clients() {
     let rate = Some(Rate { count: 2, per: HOUR });
     let mut proxy = Proxy::new(ToolPolicy { rate, ..policy(Mode::Task) });
