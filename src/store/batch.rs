@@ -118,7 +118,7 @@ impl<'a> Batch<'a> {
                     Err(error) => drop(answer.send(Err(error))),
                 }
             }
-            Op::Change { id, change, outcome, answer } => match self.change(&id, change, &outcome) {
+            Op::Change { id, change, outcome, untold, answer } => match self.change(&id, change, &outcome, untold) {
                 Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
                 Err(error) => drop(answer.send(Err(error))),
             },
@@ -202,9 +202,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn change(&mut self, id: &TaskId, change: Change, outcome: &Outcome) -> Result<Decided, ChangeError> {
+    fn change(&mut self, id: &TaskId, change: Change, outcome: &Outcome, untold: bool) -> Result<Decided, ChangeError> {
         let current = self.current(id)?.ok_or(ChangeError::Unknown)?;
         let task = match current.apply(change, self.now) {
+            Ok(task) if untold => task.untold(),
             Ok(task) => task,
             Err(refusal) => return Ok(Err((refusal, current))),
         };

@@ -135,8 +135,8 @@ impl Store {
     /// Makes a change, and removes a file that is of no use after it.
     pub(super) async fn change(&self, id: &TaskId, change: Change) -> Result<Committed<Task>, ChangeError> {
         let (id, before) = (*id, self.inner.shared.luggage_file(id));
-        let outcome = super::op::Outcome::None;
-        let changed = self.ask(|answer| Op::Change { id, change, outcome, answer }).await;
+        let (outcome, untold) = (super::op::Outcome::None, false);
+        let changed = self.ask(|answer| Op::Change { id, change, outcome, untold, answer }).await;
         self.unload(&id, before).await;
         changed
     }

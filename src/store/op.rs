@@ -32,6 +32,8 @@ pub(super) enum Op {
         id: TaskId,
         change: Change,
         outcome: Outcome,
+        /// Whether nobody was told of the task's time to live.
+        untold: bool,
         answer: Answer<Committed<Task>, ChangeError>,
     },
     /// Makes the time to live of those longer that still run and need it; answers how many.

@@ -108,6 +108,14 @@ impl Task {
         }
     }
 
+    /// A task of whose time to live nobody was told: if it has ended, it is kept for no longer than its outcome.
+    #[must_use]
+    pub fn untold(self) -> Self {
+        let expiry =
+            if self.state.is_terminal() { self.expiry.from_end(self.created, self.updated) } else { self.expiry };
+        Self { expiry, ..self }
+    }
+
     /// When it may be forgotten; `None` for never, and while it has not ended.
     pub fn expires(&self) -> Option<Timestamp> {
         if self.state.is_terminal() { self.expiry.announced(self.created) } else { None }
