@@ -72,7 +72,7 @@ impl Run {
         };
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
         let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
-        let charge = Charge::new(plan.policy.price, plan.policy.price_per_minute);
+        let charge = Charge { total: self.spent, ..Charge::new(plan.policy.price, plan.policy.price_per_minute) };
         Task { charge, asked, state, reruns: self.reruns, ..queued }
     }
 }

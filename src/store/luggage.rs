@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -108,9 +109,9 @@ impl Store {
     }
 
     /// `Running | InputRequired -> Queued`, once: the run was lost and may be run again. Waits while too many writes wait.
-    /// If the returned future is dropped, the change may be made all the same.
-    pub async fn rerun(&self, id: &TaskId) -> Result<Committed<Task>, ChangeError> {
-        self.change(id, Change::Rerun).await
+    /// So long the lost run is paid for. If the returned future is dropped, the change may be made all the same.
+    pub async fn rerun(&self, id: &TaskId, ran: Duration) -> Result<Committed<Task>, ChangeError> {
+        self.change(id, Change::Rerun(ran)).await
     }
 
     /// What is needed to send the call of a task, if it is kept.

@@ -68,8 +68,8 @@ pub enum Change {
     Answer(String),
     /// The tool does not want an answer to the question with this key any more.
     Withdraw(String),
-    /// Its run was lost, and it may be run again.
-    Rerun,
+    /// Its run was lost, and it may be run again. So long the lost one ran.
+    Rerun(Duration),
     /// The server answered with a result.
     Complete(Stored),
     /// The server answered with an error, or the run came to nothing.
@@ -136,10 +136,10 @@ impl State {
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
         match (self, change) {
             (Self::Queued, Change::Start) => Ok(Self::Running { started: now }),
-            (Self::Queued, Change::Complete(_) | Change::Ask(_) | Change::Rerun) => Err(Refusal::NotStarted),
+            (Self::Queued, Change::Complete(_) | Change::Ask(_) | Change::Rerun(_)) => Err(Refusal::NotStarted),
             (Self::Queued | Self::Running { .. }, Change::Answer(_) | Change::Withdraw(_)) => Err(Refusal::NotAsked),
             (Self::Running { .. } | Self::InputRequired { .. }, Change::Start) => Err(Refusal::Running),
-            (Self::Running { .. } | Self::InputRequired { .. }, Change::Rerun) => Ok(Self::Queued),
+            (Self::Running { .. } | Self::InputRequired { .. }, Change::Rerun(_)) => Ok(Self::Queued),
             (Self::Running { started }, Change::Ask(question)) => Self::asking(*started, now, vec![question]),
             (Self::InputRequired { started, since, questions }, Change::Ask(question)) => {
                 Self::asking(*started, *since, questions.iter().cloned().chain([question]).collect())
@@ -169,7 +169,7 @@ impl State {
                 | Change::Ask(_)
                 | Change::Answer(_)
                 | Change::Withdraw(_)
-                | Change::Rerun
+                | Change::Rerun(_)
                 | Change::Complete(_)
                 | Change::Fail(_)
                 | Change::Cancel(_),
@@ -288,7 +288,7 @@ mod tests {
             Change::Complete(stored()),
             Change::Fail(cause()),
             Change::Cancel(Canceller::Operator),
-            Change::Rerun,
+            Change::Rerun(Duration::ZERO),
         ]
     }
 

@@ -1,6 +1,7 @@
 //! The tasks layer around a scripted service: limits of tools and owners, budgets, turns.
 
 mod budgets;
+mod lost;
 mod owners;
 #[path = "../support/mod.rs"]
 mod support;
@@ -41,6 +42,14 @@ fn of(who: &str) -> Call {
 
 fn id_of(created: &Value) -> String {
     created["taskId"].as_str().unwrap_or_else(|| panic!("no handle: {created}")).to_owned()
+}
+
+/// All that was spent, as it is in the store.
+fn spent(proxy: &Proxy) -> f64 {
+    let kept = proxy.store.shelf(Shelf::Budget).unwrap();
+    let slices = kept.iter().flat_map(|(_, ledger)| ledger.as_chunks::<16>().0);
+    let millionths: u64 = slices.map(|slice| u64::from_be_bytes(*slice.last_chunk().unwrap())).sum();
+    Duration::from_micros(millionths).as_secs_f64()
 }
 
 async fn refused(proxy: &Proxy, call: Call) -> Failure {

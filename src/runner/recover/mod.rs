@@ -21,6 +21,7 @@ use super::seat::{HandleDelivery, Owned};
 use super::settler::Settler;
 use super::wishes::{Wishes, forget};
 use super::{Plan, Runner};
+use crate::config::Cost;
 use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, TaskSupport};
 use crate::protocol::{Failure, Json, Reason, Reply, Retry};
 use crate::store::{Anchored, Committed, Ending};
@@ -68,7 +69,8 @@ impl Runner {
             tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
             let principal = self.0.admission.who(&task.owner);
             let plan = self.0.admission.bounded(&principal, plan);
-            let run = Run { shared: Arc::clone(&self.0), principal, plan, parcel: Parcel::Stored, reruns: task.reruns };
+            let (shared, parcel, reruns) = (Arc::clone(&self.0), Parcel::Stored, task.reruns);
+            let run = Run { shared, principal, plan, parcel, reruns, spent: Cost::ZERO };
             let inner = inner.clone();
             match fate {
                 Fate::Send => {
@@ -77,7 +79,7 @@ impl Runner {
                 }
                 Fate::Again => {
                     let owned = self.take_up(&task);
-                    self.0.jobs.spawn("run a lost task again", run.send_again(inner, owned, task.asked.clone()));
+                    self.0.jobs.spawn("run a lost task again", run.send_again(inner, owned, task));
                 }
                 Fate::Find(anchored) => {
                     let owned = self.take_up(&task);
