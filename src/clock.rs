@@ -26,6 +26,20 @@ pub struct SystemClock;
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
 
+/// A wait in words, rounded up so that nobody comes too early: to minutes from an hour on, to seconds from a second on.
+pub fn rough(wait: Duration) -> humantime::FormattedDuration {
+    let second = Duration::from_secs(1);
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    humantime::format_duration(match seconds {
+        0 | 1 if wait < second => {
+            let whole = Duration::from_millis(millis(wait));
+            if whole < wait { whole + Duration::from_millis(1) } else { whole }
+        }
+        0..3600 => Duration::from_secs(seconds),
+        _ => Duration::from_secs(seconds.div_ceil(60) * 60),
+    })
+}
+
 impl Timestamp {
     /// The moment `millis` milliseconds after the Unix epoch.
     pub const fn from_millis(millis: u64) -> Self {

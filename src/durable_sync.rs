@@ -16,10 +16,16 @@ use std::ffi::{c_int, c_uint};
 
 /// Takes the place of libc's function of that name; see above.
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the symbol must have its C name, and fdatasync takes a bare descriptor")]
+#[expect(unsafe_code, reason = "the symbol must have its C name, and sled gives a bare descriptor")]
 #[unsafe(no_mangle)]
 extern "C" fn sync_file_range(fd: c_int, _offset: i64, _bytes: i64, _flags: c_uint) -> c_int {
-    raincheck::store::count_durable_flush();
-    // SAFETY: fdatasync touches no memory of ours; on a bad descriptor it only reports EBADF.
-    unsafe { libc::fdatasync(fd) }
+    // SAFETY: sled has its file open for as long as this call takes.
+    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    match raincheck::store::flush(file) {
+        Ok(()) => 0,
+        Err(error) => {
+            nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)).set();
+            -1
+        }
+    }
 }

@@ -6,7 +6,7 @@ mod alarm;
 
 use std::fmt;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ enum Drive {
 /// A job that its holder polls until it sends it to the background. It counts as running all the while, and ends when
 /// it is dropped.
 pub struct HeldJob {
+    name: &'static str,
     job: BoxFuture<'static, ()>,
     token: TaskTrackerToken,
 }
@@ -87,7 +88,7 @@ impl Jobs {
                 self.spawn(name, job);
                 None
             }
-            Drive::Waiter(_) => Some(HeldJob { job: Box::pin(guarded(name, job)), token: self.tracker.token() }),
+            Drive::Waiter(_) => Some(HeldJob { name, job: Box::pin(job), token: self.tracker.token() }),
         }
     }
 
@@ -140,14 +141,19 @@ impl Jobs {
 impl HeldJob {
     /// Gets on with it. Not to be polled after its end.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.job.as_mut().poll(context)
+        // Guarded here and not by a future around the job, into which each job would be moved.
+        let polled = catch_unwind(AssertUnwindSafe(|| self.job.as_mut().poll(context)));
+        polled.unwrap_or_else(|_| {
+            panicked(self.name);
+            Poll::Ready(())
+        })
     }
 
     /// Goes on in the background. Where no runtime is left to run it, it ends.
     pub fn send_to_background(self) {
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
-                self.job.await;
+                guarded(self.name, self.job).await;
                 drop(self.token);
             });
         }
@@ -164,7 +170,11 @@ impl fmt::Debug for HeldJob {
 fn guarded(name: &'static str, job: impl Future<Output = ()>) -> impl Future<Output = ()> {
     AssertUnwindSafe(job).catch_unwind().map(move |ended| {
         if ended.is_err() {
-            tracing::error!(job = name, "a job panicked; its caller was told, the rest goes on");
+            panicked(name);
         }
     })
+}
+
+fn panicked(name: &'static str) {
+    tracing::error!(job = name, "a job panicked; its caller was told, the rest goes on");
 }

@@ -1,13 +1,15 @@
 //! Open connections, so many at most. Where there is no room for one more, the one that has asked nothing for longest
-//! leaves: whoever connects and is silent keeps nobody out. Who has only just come may have asked already, unheard.
+//! leaves: whoever connects, or has its answers, and is silent keeps nobody out. Who has only just come may have asked
+//! already, unheard.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// All of them. Clones are the same.
@@ -16,24 +18,28 @@ pub struct Visitors(Arc<Inner>);
 
 struct Inner {
     most: usize,
+    begun: Instant,
     state: Mutex<State>,
-    /// There may be room.
+    /// One has gone.
     freed: Notify,
 }
 
 #[derive(Default)]
 struct State {
     next: u64,
-    /// Those that count: the turn at which each was silent last, or none while it asks.
-    inside: HashMap<u64, Option<u64>>,
-    /// Those that ask nothing, by turn: the visitor, and how to tell it to leave.
-    silent: BTreeMap<u64, Silent>,
+    /// Those that count.
+    inside: HashMap<u64, Arc<Seat>>,
+    /// How many were told to leave and are still there.
+    leaving: usize,
 }
 
-/// One that asks nothing.
-struct Silent {
-    number: u64,
-    since: Instant,
+/// What is known of one. Each question is noted here alone, without a look at the others.
+struct Seat {
+    begun: Instant,
+    /// Its questions without an answer.
+    asking: AtomicUsize,
+    /// When it was silent last, in nanoseconds from `begun`.
+    silent_since: AtomicU64,
     leaves: CancellationToken,
 }
 
@@ -41,31 +47,43 @@ struct Silent {
 pub struct Visitor {
     of: Visitors,
     number: u64,
-    leaves: CancellationToken,
+    seat: Arc<Seat>,
 }
+
+/// A question of one of them, until it has its answer.
+pub struct Asking(Arc<Seat>);
 
 /// How long one must have been silent to make room: what has come is heard by then, also on a busy machine.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How often one who waits looks for room at most.
+const LOOK: Duration = Duration::from_millis(100);
+/// So many at least may be leaving at the same time, and as many as this part of all.
+const LEAVING: (usize, usize) = (32, 8);
 
 impl Visitors {
     /// So many at most.
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(Inner { most, state: Mutex::default(), freed: Notify::new() }))
+        Self(Arc::new(Inner { most, begun: Instant::now(), state: Mutex::default(), freed: Notify::new() }))
     }
 
-    /// Lets one more in; `None` if there is no room, and nobody who has been silent for a second.
+    /// Lets one more in; `None` if there is no room, and nobody who has been silent for a second, or if too many who were
+    /// told to leave are still there.
     pub fn enter(&self) -> Option<Visitor> {
         let mut state = self.state();
         if state.inside.len() >= self.0.most {
-            let longest = state.silent.first_entry().filter(|longest| longest.get().since.elapsed() >= SILENCE)?;
-            let Silent { number, leaves, .. } = longest.remove();
-            state.inside.remove(&number);
-            leaves.cancel();
+            if state.leaving >= LEAVING.0.max(self.0.most / LEAVING.1) {
+                return None;
+            }
+            let (number, _) = state.longest().filter(|(_, since)| since.elapsed() >= SILENCE)?;
+            let leaves = state.inside.remove(&number)?;
+            state.leaving += 1;
+            leaves.leaves.cancel();
         }
-        let (number, leaves) = (state.turn(), CancellationToken::new());
-        state.inside.insert(number, Some(number));
-        state.silent.insert(number, Silent { number, since: Instant::now(), leaves: leaves.clone() });
-        Some(Visitor { of: self.clone(), number, leaves })
+        state.next += 1;
+        let number = state.next;
+        let seat = Arc::new(Seat::new(self.0.begun));
+        state.inside.insert(number, Arc::clone(&seat));
+        Some(Visitor { of: self.clone(), number, seat })
     }
 
     /// Lets one more in, once there is room.
@@ -78,12 +96,9 @@ impl Visitors {
             if let Some(visitor) = self.enter() {
                 return visitor;
             }
-            let silent_enough = self.state().silent.first_key_value().map(|(_, longest)| longest.since + SILENCE);
-            match silent_enough {
-                // Either way it looks again.
-                Some(then) => drop(timeout_at(then, freed).await),
-                None => freed.await,
-            }
+            // Whoever is silent only later does not make room before that either.
+            let since = self.state().longest().map_or_else(Instant::now, |(_, since)| since);
+            drop(timeout_at((since + SILENCE).max(Instant::now() + LOOK), freed).await);
         }
     }
 
@@ -94,45 +109,75 @@ impl Visitors {
 }
 
 impl State {
-    fn turn(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    /// The one that has been silent for longest, and since when.
+    fn longest(&self) -> Option<(u64, Instant)> {
+        let silent = self.inside.iter().filter_map(|(number, seat)| Some((*number, seat.silent_since()?)));
+        silent.min_by_key(|(number, since)| (*since, *number))
+    }
+}
+
+impl Seat {
+    fn new(begun: Instant) -> Self {
+        let seat = Self {
+            begun,
+            asking: AtomicUsize::new(0),
+            silent_since: AtomicU64::new(0),
+            leaves: CancellationToken::new(),
+        };
+        seat.is_silent();
+        seat
+    }
+
+    /// Since when it asks nothing.
+    fn silent_since(&self) -> Option<Instant> {
+        let is_silent = self.asking.load(Ordering::Acquire) == 0;
+        is_silent.then(|| self.begun + Duration::from_nanos(self.silent_since.load(Ordering::Acquire)))
+    }
+
+    fn is_silent(&self) {
+        let since = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.silent_since.store(since, Ordering::Release);
     }
 }
 
 impl Visitor {
-    /// It asks: it is not told to leave before it is silent again.
-    pub fn asks(&self) {
-        let mut state = self.of.state();
-        if let Some(turn) = state.inside.get_mut(&self.number).and_then(Option::take) {
-            state.silent.remove(&turn);
-        }
-    }
-
-    /// It has its answer.
-    pub fn is_silent(&self) {
-        let mut state = self.of.state();
-        let turn = state.turn();
-        if let Some(silent @ None) = state.inside.get_mut(&self.number) {
-            *silent = Some(turn);
-            let silent = Silent { number: self.number, since: Instant::now(), leaves: self.leaves.clone() };
-            state.silent.insert(turn, silent);
-            drop(state);
-            self.of.0.freed.notify_waiters();
-        }
+    /// It asks something: it is not told to leave before that, and all else that it asked, has its answer.
+    pub fn asks(&self) -> Asking {
+        self.seat.asking.fetch_add(1, Ordering::AcqRel);
+        Asking(Arc::clone(&self.seat))
     }
 
     /// Resolves when it is to make room for another.
     pub async fn leaves(&self) {
-        self.leaves.cancelled().await;
+        self.seat.leaves.cancelled().await;
+    }
+
+    /// Resolves when it asks nothing for so long from now on.
+    pub async fn stays_silent(&self, patience: Duration) {
+        let from = Instant::now();
+        loop {
+            let since = self.seat.silent_since().map_or_else(Instant::now, |since| since.max(from));
+            if since.elapsed() >= patience {
+                return;
+            }
+            sleep_until(since + patience).await;
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        // The time first: whoever sees that nothing is asked sees since when.
+        self.0.is_silent();
+        self.0.asking.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Drop for Visitor {
     fn drop(&mut self) {
         let mut state = self.of.state();
-        if let Some(turn) = state.inside.remove(&self.number).flatten() {
-            state.silent.remove(&turn);
+        if state.inside.remove(&self.number).is_none() {
+            state.leaving = state.leaving.saturating_sub(1);
         }
         drop(state);
         self.of.0.freed.notify_waiters();
@@ -151,6 +196,12 @@ impl fmt::Debug for Visitor {
     }
 }
 
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
@@ -166,42 +217,91 @@ mod tests {
     async fn who_has_been_silent_longest_makes_room_and_who_asks_does_not() {
         let visitors = Visitors::new(3);
         let [asking, first, second] = std::array::from_fn(|_| visitors.enter().unwrap());
-        asking.asks();
+        let question = asking.asks();
         assert!(visitors.enter().is_none(), "what it asks may not have been heard yet");
         advance(SILENCE).await;
         let third = visitors.enter().unwrap();
         assert_eq!([&asking, &first, &second, &third].map(is_to_leave), [false, true, false, false]);
         // It counts no more, so its end makes no room.
-        first.asks();
-        first.is_silent();
+        drop(first.asks());
         drop(first);
-        for visitor in [&second, &third] {
-            visitor.asks();
-        }
+        let _questions = (second.asks(), third.asks());
+        advance(SILENCE).await;
         assert!(visitors.enter().is_none());
         drop(second);
         let fourth = visitors.enter().unwrap();
-        fourth.asks();
+        let _fourths = fourth.asks();
         assert!(visitors.enter().is_none());
-        asking.is_silent();
+        // One of two answers is not enough.
+        let another = asking.asks();
+        drop(question);
+        advance(SILENCE).await;
+        assert!(visitors.enter().is_none());
+        drop(another);
+        assert!(visitors.enter().is_none(), "silent for a second at least");
         advance(SILENCE).await;
         assert!(visitors.enter().is_some() && is_to_leave(&asking) && !is_to_leave(&third));
         drop((asking, third, fourth));
         let state = visitors.state();
-        assert!(state.inside.is_empty() && state.silent.is_empty());
+        assert!(state.inside.is_empty() && state.leaving == 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_those_who_have_their_answers_the_one_that_has_been_idle_for_longest_leaves() {
+        let visitors = Visitors::new(2);
+        let [first, second] = std::array::from_fn(|_| visitors.enter().unwrap());
+        drop(second.asks());
+        advance(SILENCE).await;
+        drop(first.asks());
+        advance(SILENCE).await;
+        let _third = visitors.enter().unwrap();
+        assert_eq!([&first, &second].map(is_to_leave), [false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_put_out_while_too_many_are_leaving() {
+        let visitors = Visitors::new(1);
+        let mut all = vec![visitors.enter().unwrap()];
+        for _ in 0..LEAVING.0 {
+            advance(SILENCE).await;
+            all.push(visitors.enter().unwrap());
+        }
+        advance(SILENCE).await;
+        assert!(visitors.enter().is_none());
+        drop(all.remove(0));
+        assert!(visitors.enter().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_is_waited_for_until_it_has_been_silent() {
+        let visitors = Visitors::new(1);
+        let visitor = visitors.enter().unwrap();
+        advance(SILENCE * 5).await;
+        let question = visitor.asks();
+        let mut silent = Box::pin(visitor.stays_silent(SILENCE));
+        assert!(silent.as_mut().now_or_never().is_none());
+        advance(SILENCE * 5).await;
+        assert!(silent.as_mut().now_or_never().is_none());
+        drop(question);
+        let answered = Instant::now();
+        silent.await;
+        assert!(answered.elapsed() >= SILENCE);
+        // The time before does not count.
+        advance(SILENCE * 5).await;
+        assert!(visitor.stays_silent(SILENCE).now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_comes_in_when_somebody_is_silent_or_gone() {
         let visitors = Visitors::new(1);
         let first = visitors.enter().unwrap();
-        first.asks();
+        let question = first.asks();
         let mut waiting = Box::pin(visitors.enter_soon());
         assert!(waiting.as_mut().now_or_never().is_none());
-        first.is_silent();
+        drop(question);
         assert!(waiting.as_mut().now_or_never().is_none());
         let second = waiting.await;
-        second.asks();
+        let _question = second.asks();
         let mut waiting = Box::pin(visitors.enter_soon());
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(second);

@@ -11,7 +11,7 @@ use raincheck::clock::{Clock, SystemClock};
 use raincheck::config::{AdminConfig, Mode, OwnerRules, TokenProof, ToolPolicy};
 use raincheck::history::End;
 use raincheck::jobs::Jobs;
-use raincheck::protocol::{Outcome, RpcError};
+use raincheck::protocol::{Abilities, Ask, Event, Json, Outcome, Question, QuestionKind, RpcError};
 use serde_json::{Value, json};
 use support::calls::{call, call_of, text};
 use support::layer::{PATIENCE, Proxy};
@@ -164,7 +164,8 @@ async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
     }
     for (line, status) in [
         ("GET /api/tasks?limit=0", 400),
-        ("GET /api/tasks/x", 404),
+        ("GET /api/tasks/x", 400),
+        ("GET /api/tasks/x!", 404),
         ("GET /api/tasks/zzzzzzzz", 404),
         ("GET /api/tasks/0000%E2%80%A6", 404),
         ("GET /api/nothing", 404),
@@ -202,7 +203,7 @@ async fn a_store_that_holds_its_tasks_is_not_ready_and_says_so() {
     let operators = Operators::of(&proxy, None).await;
     task(&proxy, "ann", "export").await;
     assert_eq!(operators.ask("GET /readyz").await.0, 200);
-    task(&proxy, "ann", "export").await;
+    task(&proxy, "bo", "export").await;
     let (status, why) = operators.ask("GET /readyz").await;
     assert!(status == 503 && why.contains("holds its 2 tasks") && why.contains("max_tasks"), "{status} {why}");
     let metrics = operators.ask("GET /metrics").await.1;
@@ -306,4 +307,95 @@ async fn pages_of_others_and_whoever_has_no_token_are_kept_out() {
     }
     assert_eq!(proxy.value(call("tasks/get", json!({ "taskId": id }))).await["status"], "working");
     assert_eq!(closed.send(&cancel, &with("t0ken")).await.0, 202);
+}
+
+/// The held calls that are shown, once there are so many.
+async fn held(operators: &Operators, many: usize) -> Vec<Value> {
+    let looked = async {
+        loop {
+            let (status, list) = operators.value("GET /api/held").await;
+            assert_eq!(status, 200, "{list}");
+            let held = list["held"].as_array().unwrap();
+            if held.len() == many {
+                return held.clone();
+            }
+        }
+    };
+    timeout(PATIENCE, looked).await.expect("another number of calls is shown")
+}
+
+#[tokio::test]
+async fn a_held_call_that_is_no_task_is_seen_and_stopped_wherever_it_is() {
+    let policy = ToolPolicy { mode: Mode::Sync, max_running: Some(1), ..ToolPolicy::default() };
+    let mut proxy = Proxy::new(policy);
+    let operators = Operators::of(&proxy, None).await;
+    let of =
+        |who: &str| call_of(who, false, "tools/call", json!({ "name": "export", "arguments": { "secret": "s3cr3t" } }));
+    let running = proxy.send_in_background(of("ann"));
+    let (_, server) = proxy.next_sent().await;
+    let waiting = proxy.send_in_background(of("bo"));
+    // What waits is seen at once, what runs after a second; a quick call is never.
+    let first = held(&operators, 1).await;
+    assert!(first[0]["statusMessage"].as_str().unwrap().ends_with("number 1 in line for a free slot"), "{first:?}");
+    let both = held(&operators, 2).await;
+    let (run, wait) = (&both[1], &both[0]);
+    assert!(run["statusMessage"].as_str().unwrap().ends_with(": running"), "{run}");
+    for call in &both {
+        let seen = (&call["state"], &call["server"], &call["tool"]);
+        assert_eq!(seen, (&json!("held"), &json!("reports"), &json!("export")));
+        assert!(!call.to_string().contains("s3cr3t"), "{call}");
+    }
+    assert_ne!(run["owner"], wait["owner"]);
+    let owner = run["owner"].as_str().unwrap();
+    let (_, of_ann) = operators.value(&format!("GET /api/held?owner={owner}&tool=export&server=reports")).await;
+    assert_eq!(of_ann["held"][0]["id"], run["id"]);
+    assert_eq!(operators.value("GET /api/held?tool=other").await.1, json!({ "held": [] }));
+    assert_eq!(operators.value("GET /api/held?state=held").await.0, 400);
+    assert!(operators.ask("GET /metrics").await.1.contains("\nraincheck_calls_held 2\n"));
+
+    let id = |call: &Value| call["id"].as_str().unwrap().to_owned();
+    let (status, shown) = operators.value(&format!("GET /api/tasks/{}", id(run))).await;
+    assert_eq!((status, &shown["id"]), (200, &run["id"]));
+    let (status, gone) = operators.value(&format!("POST /api/tasks/{}/cancel", id(wait))).await;
+    assert_eq!((status, &gone["state"]), (200, &json!("cancelled")), "{gone}");
+    assert_eq!(timeout(PATIENCE, waiting).await.unwrap().unwrap()["failed"], "not_started");
+    assert!(!server.is_cancelled());
+    let (status, gone) = operators.value(&format!("POST /api/tasks/{}/cancel", id(run))).await;
+    assert_eq!((status, &gone["state"]), (200, &json!("cancelled")), "{gone}");
+    assert_eq!(timeout(PATIENCE, running).await.unwrap().unwrap()["failed"], "outcome_unknown");
+    timeout(PATIENCE, server.cancelled()).await.expect("the server was not told to stop");
+    assert!(held(&operators, 0).await.is_empty());
+    assert_eq!(operators.ask(&format!("GET /api/tasks/{}", id(run))).await.0, 404);
+    assert!(proxy.sent.try_recv().is_err(), "what waited was sent");
+}
+
+#[tokio::test]
+async fn a_held_call_that_has_become_a_task_is_seen_as_that_and_one_that_asks_at_once() {
+    let mode = |mode, after| ToolPolicy { mode, after, ..ToolPolicy::default() };
+    let mut proxy = Proxy::new(mode(Mode::Auto, Duration::from_millis(1500)));
+    let operators = Operators::of(&proxy, None).await;
+    let export = || json!({ "name": "export" });
+    let created = proxy.send_in_background(call("tools/call", export()));
+    let _server = proxy.next_sent().await;
+    held(&operators, 1).await;
+    let created = timeout(PATIENCE, created).await.unwrap().unwrap();
+    assert_eq!(operators.ids("").await, [created["taskId"].as_str().unwrap()]);
+    assert!(held(&operators, 0).await.is_empty());
+
+    let mut proxy = Proxy::new(mode(Mode::Sync, Duration::ZERO));
+    let operators = Operators::of(&proxy, None).await;
+    let mut asked = call("tools/call", export());
+    asked.caller.abilities = Abilities::of(Json::from_value(&json!({ "elicitation": {} })));
+    let round = proxy.send_in_background(asked);
+    let (_, server) = proxy.next_sent().await;
+    let question = Question { kind: QuestionKind::Elicitation, params: Json::empty_object(), key: None };
+    let (ask, _asking) = Ask::new(question);
+    server.event(Event::Ask(ask));
+    let round = timeout(PATIENCE, round).await.unwrap().unwrap();
+    assert_eq!(round["resultType"], "input_required", "{round}");
+    let parked = &held(&operators, 1).await[0];
+    assert!(parked["statusMessage"].as_str().unwrap().contains("sent away with questions"), "{parked}");
+    let cancel = format!("POST /api/tasks/{}/cancel", parked["id"].as_str().unwrap());
+    assert_eq!(operators.value(&cancel).await.0, 200);
+    timeout(PATIENCE, server.cancelled()).await.expect("the server was not told to stop");
 }

@@ -423,11 +423,59 @@ fn a_tool_that_asks_without_a_terminal_is_told_how_it_can() {
         Err(json!({ "code": -32021, "message": "this request needs elicitation", "data": data }))
     });
     let said = stderr(&server.call(&[]));
-    assert!(said.contains("--detach") && said.contains("raincheck task answer"), "{said}");
+    assert!(said.contains("--detach, if its mode is not") && said.contains("raincheck task answer"), "{said}");
     let server = Server::start(|_, _| Ok(text("the client did not offer elicitation", true)));
     assert!(stderr(&server.call(&[])).contains("--detach"));
     let server = Server::start(|_, _| Ok(text("the roof leaks", true)));
     assert!(!stderr(&server.call(&[])).contains("--detach"));
+}
+
+#[test]
+fn a_question_in_the_place_of_a_handle_is_told_with_what_to_do() {
+    fn asks_first(_: &str, _: usize) -> Result<Value, Value> {
+        let form = json!({ "type": "object", "properties": {} });
+        let params = json!({ "mode": "form", "message": "Who are you?", "requestedSchema": form });
+        let requests = json!({ "1": { "method": "elicitation/create", "params": params } });
+        Ok(json!({ "resultType": "input_required", "inputRequests": requests, "requestState": "s" }))
+    }
+    let server = Server::start(asks_first);
+    let output = server.call(&["--detach"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1));
+    for part in
+        ["cannot be given here: Who are you? (elicitation/create)", "mode \"sync\"", "ask = \"first\"", "on a terminal"]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    assert!(!said.contains("no answer of MCP"), "{said}");
+}
+
+#[test]
+fn the_beginning_of_a_handle_is_not_enough_for_a_server_and_that_is_said() {
+    let server = Server::start(|_, _| Err(json!({ "code": -32602, "message": "Task not found" })));
+    let url = server.url.as_str();
+    for command in [&["task", "get"][..], &["task", "cancel"]] {
+        let said = |handle: &str| stderr(&server.run(&[command, &[handle, "--url", url]].concat()));
+        let logged = format!("{}…", &TASK[..14]);
+        for short in [&TASK[..14], "last", &logged] {
+            assert!(said(short).contains("With --url the handle must be whole"), "{short}: {}", said(short));
+        }
+        assert!(!said(TASK).contains("must be whole"), "{}", said(TASK));
+    }
+}
+
+#[test]
+fn the_tools_of_a_server_are_listed_page_by_page() {
+    let server = Server::start(|_, count| {
+        let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
+        Ok(match count {
+            0 => json!({ "resultType": "complete", "tools": [tool("one"), tool("two")], "nextCursor": "2" }),
+            _ => json!({ "resultType": "complete", "tools": [tool("three")] }),
+        })
+    });
+    let output = server.run(&["tools", &server.url]);
+    assert_eq!(stdout(&output), "one\ntwo\nthree\n", "{}", stderr(&output));
+    assert_eq!(server.methods(), ["tools/list", "tools/list"]);
 }
 
 #[test]

@@ -42,6 +42,26 @@ fn check_finds_the_example_fine_and_says_what_it_does() {
 }
 
 #[test]
+fn advise_lets_itself_in_with_the_token_of_the_config() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = directory.path().join("own.toml");
+    let address = listener.local_addr().unwrap();
+    let server = "[[server]]\nname = \"a\"\nurl = \"http://127.0.0.1:9/mcp\"\n";
+    std::fs::write(&file, format!("[admin]\nhttp = \"{address}\"\ntoken = \"s3cret\"\n{server}")).unwrap();
+    let admin = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let lines = BufReader::new(socket.try_clone().unwrap()).lines();
+        let head: Vec<String> = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+        write!(socket, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 12\r\n\r\n{{\"tools\":[]}}").unwrap();
+        head.join("\n").to_lowercase()
+    });
+    let output = run(&["advise", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(admin.join().unwrap().contains("authorization: bearer s3cret"));
+}
+
+#[test]
 fn a_call_to_nobody_fails_and_says_why() {
     let directory = tempfile::tempdir().unwrap();
     // A port that was free a moment ago.

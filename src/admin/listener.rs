@@ -56,14 +56,14 @@ async fn converse(admin: Arc<Admin>, stream: TcpStream, visitor: Visitor, jobs: 
     let (visitor, has_asked) = (Arc::new(visitor), Arc::new(AtomicBool::new(false)));
     let (asking, asked) = (Arc::clone(&visitor), Arc::clone(&has_asked));
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let (admin, visitor) = (Arc::clone(&admin), Arc::clone(&asking));
+        let admin = Arc::clone(&admin);
         asked.store(true, Ordering::Relaxed);
-        visitor.asks();
+        let question = asking.asks();
         async move {
             // No request needs a body; what comes is not read.
             let (parts, _body) = request.into_parts();
             let answer = routes::answer(&admin, &parts).await;
-            visitor.is_silent();
+            drop(question);
             Ok::<_, Infallible>(answer)
         }
     });

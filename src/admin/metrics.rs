@@ -45,6 +45,8 @@ pub(super) fn write(runner: &Runner, servers: &[Upstream]) -> String {
     text.line("raincheck_live_tasks", "", &runner.live().len().to_string());
     text.head("raincheck_calls_waiting", "gauge", "Calls that wait for a slot, tasks or not.");
     text.line("raincheck_calls_waiting", "", &runner.waiting().to_string());
+    text.head("raincheck_calls_held", "gauge", "Held calls that are no tasks and wait, ask, or have run for a second.");
+    text.line("raincheck_calls_held", "", &runner.held().len().to_string());
     text.head("raincheck_draining", "gauge", "1 while the proxy stops.");
     text.line("raincheck_draining", "", if runner.is_draining() { "1" } else { "0" });
     let figures: Vec<_> = servers.iter().map(|server| (server.name(), server.sessions())).collect();

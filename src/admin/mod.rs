@@ -6,7 +6,8 @@
 //! | `GET /readyz` | it takes calls: 200, else 503 and why |
 //! | `GET /metrics` | numbers as Prometheus reads them |
 //! | `GET /api/tasks?owner=&state=&server=&tool=&limit=&cursor=` | a page of tasks, the newest first; `owner` is a name in the config, or the beginning of a digest |
-//! | `GET /api/tasks/ID`, `POST /api/tasks/ID/cancel` | one task |
+//! | `GET /api/tasks/ID`, `POST /api/tasks/ID/cancel` | one task, or one held call |
+//! | `GET /api/held?owner=&server=&tool=` | held calls that are no tasks, the oldest first |
 //! | `GET /api/tools` | how long tools take |
 //! | `GET /` | a page that lists tasks and can cancel them |
 //!
@@ -14,6 +15,7 @@
 
 mod answer;
 mod door;
+mod held;
 mod listener;
 mod metrics;
 mod owners;

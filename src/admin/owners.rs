@@ -34,6 +34,21 @@ impl OwnerNames {
         Self { names, issuer: rules.issuer.clone() }
     }
 
+    /// Whether this owner has the name that is wanted, or a digest that begins so.
+    pub(super) fn fits(&self, store: &Store, wanted: &str, owner: &Owner) -> bool {
+        if self.names.contains(wanted) {
+            return self.principals(wanted).any(|principal| store.owner(&principal).digest() == owner.digest());
+        }
+        data_encoding::HEXLOWER.encode(owner.digest()).starts_with(&wanted.to_ascii_lowercase())
+    }
+
+    /// Who may have this name.
+    fn principals(&self, name: &str) -> impl Iterator<Item = Principal> {
+        let issuer = self.issuer.as_deref();
+        let subject = issuer.map(|issuer| Principal::Subject { issuer: issuer.into(), subject: name.into() });
+        [Principal::Named(name.into())].into_iter().chain(subject)
+    }
+
     /// The owner with this name, or whose digest begins with these hex digits. A name goes first.
     pub(super) fn find(&self, store: &Store, wanted: &str) -> Result<Found, ReadError> {
         if !self.names.contains(wanted) {
@@ -43,11 +58,8 @@ impl OwnerNames {
             let found = store.owners_like(&prefix)?;
             return Ok(Found::among(&found, "several begin so; give more digits"));
         }
-        let named = Principal::Named(wanted.into());
-        let subject =
-            self.issuer.as_deref().map(|issuer| Principal::Subject { issuer: issuer.into(), subject: wanted.into() });
         let mut found = Vec::new();
-        for principal in [named].into_iter().chain(subject) {
+        for principal in self.principals(wanted) {
             found.extend(store.owners_like(store.owner(&principal).digest())?);
         }
         Ok(Found::among(&found, "a listed token and the subject of a JWT have this name; give digits of the digest"))

@@ -36,7 +36,7 @@ function fill(row, task) {
   cell(row, task.owner, "owner");
   cell(row, task.statusMessage || "", "says");
   const last = cell(row, "");
-  if (!["queued", "running", "input_required"].includes(task.state)) return;
+  if (!["queued", "running", "input_required", "held"].includes(task.state)) return;
   const button = document.createElement("button");
   button.textContent = "Cancel";
   button.className = "cancel";
@@ -44,7 +44,9 @@ function fill(row, task) {
     if (!confirm("Cancel this run of " + task.tool + "?")) return;
     button.disabled = true;
     try {
-      await ask("/api/tasks/" + task.id + "/cancel", "POST");
+      const answer = await ask("/api/tasks/" + task.id + "/cancel", "POST");
+      // Nothing is left of a held call that is over.
+      if (task.state === "held") return fill(row, answer);
       // The server has a moment to stop; then the row says what came of it.
       await new Promise((done) => setTimeout(done, 1500));
       fill(row, await ask("/api/tasks/" + task.id, "GET"));
@@ -83,13 +85,18 @@ function show(from) {
     for (const name of ["state", "tool", "owner"]) {
       if (form.elements[name].value) query.set(name, form.elements[name].value.trim());
     }
+    const state = query.get("state");
+    const held = new URLSearchParams(query);
+    held.delete("state");
+    const { held: calls } = from || (state && state !== "held") ? { held: [] } : await ask("/api/held?" + held, "GET");
     if (from) query.set("cursor", from);
-    const page = await ask("/api/tasks?" + query, "GET");
+    const page = state === "held" ? { tasks: [] } : await ask("/api/tasks?" + query, "GET");
     if (!from) rows.replaceChildren();
+    for (const call of calls) fill(rows.insertRow(), call);
     for (const task of page.tasks) fill(rows.insertRow(), task);
     cursor = page.nextCursor || null;
     more.hidden = !cursor;
-    if (!from && !page.tasks.length && !cursor) said.textContent = "There are none.";
+    if (!from && !calls.length && !page.tasks.length && !cursor) said.textContent = "There are none.";
   });
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::answer::{Answer, other_method, refused, text, value};
 use super::door::Secrecy;
-use super::{Admin, metrics, tasks};
+use super::{Admin, held, metrics, tasks};
 use crate::store::Health;
 
 /// What a path stands for.
@@ -16,6 +16,7 @@ enum Route<'a> {
     Readyz,
     Metrics,
     Tasks,
+    Held,
     Task(&'a str),
     Cancel(&'a str),
     Tools,
@@ -41,6 +42,7 @@ pub(super) async fn answer(admin: &Admin, request: &Parts) -> Answer {
         Route::Readyz => ready(admin),
         Route::Metrics => text(StatusCode::OK, metrics::TYPE, metrics::write(&admin.runner, &admin.servers)),
         Route::Tasks => tasks::list(&admin.runner, &admin.owners, request.uri.query().unwrap_or_default()).await,
+        Route::Held => held::list(&admin.runner, &admin.owners, request.uri.query().unwrap_or_default()),
         Route::Task(id) => tasks::show(&admin.runner, id),
         Route::Cancel(id) => tasks::cancel(&admin.runner, id).await,
         Route::Tools => value(StatusCode::OK, &json!({ "tools": admin.runner.history().measured() })),
@@ -75,6 +77,7 @@ impl<'a> Route<'a> {
             "/readyz" => Self::Readyz,
             "/metrics" => Self::Metrics,
             "/api/tasks" => Self::Tasks,
+            "/api/held" => Self::Held,
             "/api/tools" => Self::Tools,
             path => {
                 let rest = path.strip_prefix("/api/tasks/")?;
@@ -90,7 +93,9 @@ impl<'a> Route<'a> {
     fn secrecy(self) -> Secrecy {
         match self {
             Self::Healthz | Self::Readyz | Self::Page | Self::Script | Self::Style => Secrecy::Open,
-            Self::Metrics | Self::Tasks | Self::Task(_) | Self::Cancel(_) | Self::Tools => Secrecy::Operators,
+            Self::Metrics | Self::Tasks | Self::Held | Self::Task(_) | Self::Cancel(_) | Self::Tools => {
+                Secrecy::Operators
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::answer::{Answer, refused, value};
+use super::held;
 use super::owners::{Found, OwnerNames};
 use crate::protocol::Json;
 use crate::runner::{Runner, view};
@@ -23,7 +24,7 @@ struct Query {
 
 /// Tasks of one page.
 const USUAL: usize = 50;
-const MOST: usize = 500;
+pub(super) const MOST: usize = 500;
 
 /// Characters of the beginning of an id that may stand for it.
 const LEAST: usize = 4;
@@ -63,6 +64,9 @@ pub(super) async fn list(runner: &Runner, names: &OwnerNames, query: &str) -> An
 }
 
 pub(super) fn show(runner: &Runner, id: &str) -> Answer {
+    if let Some(call) = held::find(runner, id) {
+        return held::show(&call);
+    }
     match find(runner, id) {
         Ok(task) => value(StatusCode::OK, &shown(runner, &task)),
         Err(answer) => *answer,
@@ -71,6 +75,9 @@ pub(super) fn show(runner: &Runner, id: &str) -> Answer {
 
 /// Asks the run to stop. 202 while it goes on, 200 with the task as it is if it has ended.
 pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
+    if let Some(call) = held::find(runner, id) {
+        return held::cancel(&call).await;
+    }
     let task = match find(runner, id) {
         Ok(task) => task,
         Err(answer) => return *answer,
@@ -93,9 +100,14 @@ pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
 
 fn find(runner: &Runner, id: &str) -> Result<Committed<Task>, Box<Answer>> {
     let unknown = || Box::new(refused(StatusCode::NOT_FOUND, "there is no such task"));
-    let found = match id.parse::<TaskId>() {
-        Ok(id) => runner.store().look(&id).map(|task| task.into_iter().collect()),
-        Err(_) => runner.store().look_like(beginning(id).ok_or_else(unknown)?),
+    let found = match (id.parse::<TaskId>(), beginning(id)) {
+        (Ok(id), _) => runner.store().look(&id).map(|task| task.into_iter().collect()),
+        (Err(_), Some(short)) if short.len() < LEAST => {
+            let why = format!("the beginning of an ID has {LEAST} characters at least; give more of it");
+            return Err(Box::new(refused(StatusCode::BAD_REQUEST, &why)));
+        }
+        (Err(_), Some(short)) => runner.store().look_like(short),
+        (Err(_), None) => return Err(unknown()),
     };
     let found: Vec<_> = found.map_err(|error| Box::new(unreadable(&error)))?;
     let mut found = found.into_iter();
@@ -112,7 +124,7 @@ fn find(runner: &Runner, id: &str) -> Result<Committed<Task>, Box<Answer>> {
 fn beginning(id: &str) -> Option<&str> {
     // In an address the dots are three bytes, escaped.
     let short = id.trim_end_matches('…').trim_end_matches("%E2%80%A6").trim_end_matches("...");
-    (short.len() >= LEAST && short.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(short)
+    (!short.is_empty() && short.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(short)
 }
 
 fn unreadable(error: &ReadError) -> Answer {
@@ -126,7 +138,7 @@ fn shown(runner: &Runner, task: &Task) -> Value {
     let facts = view::facts(task, live, now);
     json!({
         "id": task.id.as_str(),
-        "owner": owner(&task.owner),
+        "owner": owner_shown(&task.owner),
         "server": task.server,
         "tool": task.tool,
         "state": Status::of(&task.state).name(),
@@ -138,7 +150,7 @@ fn shown(runner: &Runner, task: &Task) -> Value {
     })
 }
 
-fn owner(owner: &Owner) -> String {
+pub(super) fn owner_shown(owner: &Owner) -> String {
     data_encoding::HEXLOWER.encode(owner.digest().get(..SHOWN).unwrap_or_default())
 }
 

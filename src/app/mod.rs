@@ -137,7 +137,7 @@ async fn bind_admin(config: &Config) -> Result<Option<(TcpListener, SocketAddr)>
 }
 
 impl AppError {
-    /// The exit code of the process: 69 for the listener, 70 to 79 for the store (see [`OpenError`]).
+    /// The exit code of the process: 69 for the listener, 70 to 77 for the store (see [`OpenError`]).
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Bind { .. } | Self::BindAdmin { .. } | Self::Serve(_) => 69,

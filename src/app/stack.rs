@@ -47,6 +47,7 @@ impl Stack {
     /// A runner on a store that was just opened, whose runs are among `runs`.
     pub(super) fn new((opened, stores): Fresh, config: &Config, runs: Jobs) -> Self {
         let Opened { store, left_open } = opened;
+        store.warn_of_health();
         let bounds = Bounds { running: config.limits.calls, waiting: config.limits.queue, rate: config.limits.rate };
         let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, config.owner_rules.clone());
         Self { store, runner, runs, stores, lists: Jobs::new(), left: Mutex::new(left_open) }

@@ -19,15 +19,18 @@ pub(super) struct Admin {
     command: Command,
 }
 
+/// The state of calls that are no tasks.
+const HELD: &str = "held";
+
 /// How long the end of a cancelled task is waited for, and the pause between two looks.
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The newest tasks of all owners
+    /// Held calls that are no tasks, and the newest tasks of all owners
     List {
-        #[arg(long, help = "Only those so far: queued, running, input_required, completed, failed or cancelled")]
+        #[arg(long, help = "Only those so far: queued, running, input_required, completed, failed, cancelled or held")]
         state: Option<String>,
         /// Only those of this server
         #[arg(long)]
@@ -44,14 +47,14 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// What is known of a task, without its arguments and its result
+    /// What is known of a task or a held call, without its arguments and its result
     Show {
         /// The id of the task, or the beginning of it, as the logs show it
         id: String,
         #[command(flatten)]
         common: Common,
     },
-    /// Stop a task, whoever owns it
+    /// Stop a task or a held call, whoever owns it
     Cancel {
         /// The id of the task, or the beginning of it, as the logs show it
         id: String,
@@ -90,8 +93,11 @@ impl Admin {
 
 /// Asks for pages until there are enough.
 async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common) -> Result<String, Complaint> {
+    let state = filter.iter().find_map(|(name, value)| value.as_deref().filter(|_| *name == "state"));
+    let is_for_held = state == Some(HELD);
+    let held = if state.is_none() || is_for_held { held(filter, common).await? } else { Vec::new() };
     let (mut tasks, mut cursor) = (Vec::new(), None::<String>);
-    while tasks.len() < newest {
+    while tasks.len() < newest && !is_for_held {
         let mut query = form_urlencoded::Serializer::new(String::new());
         for (name, value) in filter {
             if let Some(value) = value {
@@ -111,6 +117,7 @@ async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common)
             break;
         }
     }
+    let tasks = [held, tasks].concat();
     if common.json {
         return Ok(Value::from(tasks).to_string());
     }
@@ -118,6 +125,18 @@ async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common)
         return Ok("There are no such tasks.".to_owned());
     }
     Ok(table(&tasks))
+}
+
+/// The held calls that are no tasks.
+async fn held(filter: &[(&str, Option<String>)], common: &Common) -> Result<Vec<Value>, Complaint> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in filter.iter().filter(|(name, _)| *name != "state") {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    let mut answer = common.operator.ask(Method::GET, &format!("/api/held?{}", query.finish())).await?;
+    Ok(answer.get_mut("held").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default())
 }
 
 /// Has a task stopped, waits a little for its end, and says what came of it.
@@ -132,14 +151,23 @@ async fn cancel(id: &str, common: &Common) -> Result<String, Complaint> {
     let until = Instant::now() + PATIENCE;
     while !has_ended(&task) && Instant::now() < until {
         sleep(POLL).await;
-        task = ask(Method::GET, whole, "", common).await?;
+        match ask(Method::GET, whole, "", common).await {
+            Ok(now) => task = now,
+            // A held call that is over is nowhere any more.
+            Err(_) if state(&task) == Some("held") => return Ok(shown(&task, "It has ended.", common)),
+            Err(complaint) => return Err(complaint),
+        }
     }
     let said = if has_ended(&task) { "It has ended." } else { "It was asked to stop and has not ended yet." };
     Ok(shown(&task, said, common))
 }
 
 fn has_ended(task: &Value) -> bool {
-    matches!(task.get("state").and_then(Value::as_str), Some("completed" | "failed" | "cancelled"))
+    matches!(state(task), Some("completed" | "failed" | "cancelled"))
+}
+
+fn state(task: &Value) -> Option<&str> {
+    task.get("state").and_then(Value::as_str)
 }
 
 async fn ask(method: Method, id: &str, action: &str, common: &Common) -> Result<Value, Complaint> {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use clap::{ArgGroup, Args};
 use http::Method;
 
-use super::operator::{Complaint, Operator};
+use super::operator::{Complaint, Operator, Secret};
 use super::{advice, exit, serve, terminal};
 use crate::clock::SystemClock;
-use crate::config::{self, Environment, StoreConfig};
+use crate::config::{self, AdminConfig, Environment, StoreConfig, TokenProof};
 use crate::history::{History, Measured};
 use crate::jobs::Jobs;
 use crate::store::{Shelf, Store};
@@ -41,7 +41,7 @@ const ANY: &str = "[[server]]\nname = \"any\"\nurl = \"http://127.0.0.1:1/mcp\"\
 impl Advise {
     pub(super) async fn run(self) -> u8 {
         let found = match (&self.config, &self.store, &self.admin) {
-            (_, _, Some(url)) => self.ask(url.clone()).await,
+            (_, _, Some(url)) => self.ask(url.clone(), None).await,
             (_, Some(path), _) => match config::parse(ANY, &Environment::of_process()) {
                 Ok(config) => read(&StoreConfig { path: path.clone(), ..config.store }).await,
                 Err(faults) => return serve::report(&faults),
@@ -49,7 +49,7 @@ impl Advise {
             (Some(path), ..) => match config::load(path, &Environment::of_process()) {
                 Ok(config) => {
                     let asked = match &config.admin {
-                        Some(admin) => Some(self.ask(format!("http://{}", admin.http)).await),
+                        Some(admin) => Some(self.ask(format!("http://{}", admin.http), token_of(admin)).await),
                         None => None,
                     };
                     match asked {
@@ -70,12 +70,20 @@ impl Advise {
         }
     }
 
-    async fn ask(&self, url: String) -> Result<Vec<Measured>, Complaint> {
-        let operator = Operator { url, token_env: self.token_env.clone() };
+    async fn ask(&self, url: String, token: Option<Secret>) -> Result<Vec<Measured>, Complaint> {
+        let operator = Operator { url, token_env: self.token_env.clone(), token };
         let mut answer = operator.ask(Method::GET, "/api/tools").await?;
         let tools = answer.get_mut("tools").map(serde_json::Value::take).unwrap_or_default();
         let read = serde_json::from_value(tools);
         read.map_err(|error| format!("that is no answer of an admin listener: {error}").into())
+    }
+}
+
+/// The token that lets one in, where the configuration has more of it than its digest.
+fn token_of(admin: &AdminConfig) -> Option<Secret> {
+    match &admin.token {
+        Some(TokenProof::Plain(token)) => Some(Secret(token.clone())),
+        Some(TokenProof::Sha256(_)) | None => None,
     }
 }
 
@@ -88,7 +96,7 @@ async fn read(config: &StoreConfig) -> Result<Vec<Measured>, Complaint> {
     }
     let jobs = Jobs::new();
     let opened = Store::open(config, Arc::new(SystemClock), &jobs).map_err(|error| Complaint {
-        text: format!("{error}; a proxy that runs is asked with --admin"),
+        text: format!("{error}; a proxy that runs is asked with --admin, if it has [admin] (one over stdio has none: ask when it has ended)"),
         code: error.exit_code(),
     })?;
     jobs.stop();

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::client::{
-    self, Answered, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView, Voice,
+    self, Answered, Asked, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView, Voice,
 };
 use super::signals::Signals;
 use super::{exit, terminal};
@@ -32,7 +32,7 @@ pub(super) struct Call {
     /// The arguments, a JSON object; @FILE reads a file, - reads stdin
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
-    /// Print the handle and leave, if the call becomes a task
+    /// Print the handle and leave, if the call becomes a task; what the tool asks before that is asked on the terminal
     #[arg(long)]
     detach: bool,
     /// How long to wait at most; the task goes on then
@@ -81,8 +81,12 @@ const NO_HANDLE_YET: &str = "raincheck: no handle yet: the server holds the call
                              `after`, and while it can store no tasks (its log says so). Ctrl-C cancels the call.";
 
 /// What to do where a tool asks and nobody can be asked.
-const NOBODY_HERE: &str = "The tool asks for input, and there is no terminal here: with --detach the call becomes a task that waits \
-                           for `raincheck task answer`.";
+const NOBODY_HERE: &str = "The tool asks for input, and there is no terminal here. Call it on one; or with --detach, if its mode is not \
+                           \"sync\" and its ask is not \"first\": then the call becomes a task that waits for `raincheck task answer`.";
+
+/// What to do where the question came in the place of a handle.
+const NO_TASK: &str = "There is no task that could wait for `raincheck task answer`, as with mode \"sync\" and ask = \"first\", and where \
+                       the server makes none. Call it on a terminal, which is asked, or give the tool another mode or ask there.";
 
 impl Call {
     pub(super) async fn run(self) -> u8 {
@@ -172,9 +176,13 @@ async fn remark(voice: Voice, detach: bool) -> Infallible {
     std::future::pending().await
 }
 
-/// The key as the header has it: in quotes or not.
+/// The key as the header has it: in quotes or not. One that does not begin with a quote is what it is.
 fn read_key(text: &str) -> Result<CallKey, String> {
-    let key = CallKey::unquote(text).ok_or("a key has two quotes around it, or none")?;
+    let key = if text.starts_with('"') {
+        CallKey::unquote(text).ok_or("a key that begins with a quote ends with one")?
+    } else {
+        text.into()
+    };
     CallKey::read(&key).map_err(|_| "a key has 1 to 256 visible ASCII characters and no spaces".to_owned())
 }
 
@@ -216,8 +224,7 @@ impl Endpoint {
                 Some("input_required") => {
                     let asked = client::questions(result.member("inputRequests").as_ref());
                     if !asked.is_empty() && !person.can_answer(&asked) {
-                        let why = "the tool asks for input, which this client cannot give".to_owned();
-                        return Err(ClientError::NotMcp(why));
+                        return Err(ClientError::Asks(asked));
                     }
                     display.pause();
                     let responses = person.answer(&asked).await;
@@ -269,7 +276,8 @@ impl Stop {
     }
 
     /// The same with more words.
-    fn and(mut self, words: &str) -> Self {
+    #[must_use]
+    pub(super) fn and(mut self, words: &str) -> Self {
         self.text.push('\n');
         self.text.push_str(words);
         self
@@ -292,12 +300,14 @@ impl Stop {
 
     /// A call that got no answer. Nobody can ask after one that has no handle.
     fn call(error: ClientError) -> Self {
-        let is_lost = matches!(&error, ClientError::Broken(_));
-        let stop = Self::client(error);
-        if !is_lost {
-            return stop;
-        }
-        stop.and("no handle came, so the tool may or may not have run: check before calling it again")
+        let advice = match &error {
+            ClientError::Broken(_) => {
+                "no handle came, so the tool may or may not have run: check before calling it again"
+            }
+            ClientError::Asks(asked) if asked.iter().all(Asked::is_elicitation) => NO_TASK,
+            _ => return Self::client(error),
+        };
+        Self::client(error).and(advice)
     }
 
     pub(super) fn rpc(error: &RpcError) -> Self {
@@ -417,12 +427,13 @@ mod tests {
 
     #[test]
     fn a_key_in_quotes_is_the_one_without_them_as_in_the_header() {
-        for (text, key) in [("k1", Some("k1")), ("\"k1\"", Some("k1")), ("\"a\\\"b\"", Some("a\"b"))] {
+        for (text, key) in
+            [("k1", Some("k1")), ("\"k1\"", Some("k1")), ("\"a\\\"b\"", Some("a\"b")), ("k\"\\", Some("k\"\\"))]
+        {
             let read = read_key(text).ok();
             assert_eq!(read.as_ref().map(CallKey::as_str), key, "{text}");
         }
-        for (text, says) in [("\"k1", "two quotes"), ("k1\"", "two quotes"), ("\"\"", "1 to 256"), ("a b", "1 to 256")]
-        {
+        for (text, says) in [("\"k1", "ends with one"), ("\"\"", "1 to 256"), ("a b", "1 to 256")] {
             let error = read_key(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }

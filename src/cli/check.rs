@@ -49,8 +49,8 @@ fn summary(config: &Config) -> String {
     for (name, url) in config.endpoints(config.listen.http) {
         let server = config.servers.iter().find(|server| server.name == name);
         let behind = match server.map(|server| &server.transport) {
-            Some(Transport::Stdio { command, .. }) => command.first().cloned().unwrap_or_default(),
-            Some(Transport::Http { url, .. } | Transport::Sse { url, .. }) => url.origin().ascii_serialization(),
+            Some(Transport::Stdio { command, .. }) => started(command),
+            Some(Transport::Http { url, .. } | Transport::Sse { url, .. }) => look::shown(url),
             None => String::new(),
         };
         let front = if config.door == Door::Stdio { "stdin and stdout" } else { &url };
@@ -65,6 +65,25 @@ fn summary(config: &Config) -> String {
         let _ = writeln!(text, "rule      {}{of}: {}", rule.pattern, shown(&rule.policy));
     }
     text
+}
+
+/// A program, and what it runs where it is one that runs others. What follows may be secret.
+fn started(command: &[String]) -> String {
+    let Some((program, arguments)) = command.split_first() else { return String::new() };
+    let is_plain = |word: &str| {
+        word.len() <= 80 && word.chars().all(|sign| sign.is_ascii_alphanumeric() || "@/._-".contains(sign))
+    };
+    let is_flag = |word: &&String| word.len() == 2 && word.starts_with('-');
+    let mut words = vec![program.as_str()];
+    if look::runs_others(program) {
+        let flags = arguments.iter().take_while(is_flag).count();
+        let next = arguments.get(..=flags).unwrap_or_default();
+        if next.iter().all(|word| is_plain(word)) && next.last().is_some_and(|word| !word.starts_with('-')) {
+            words.extend(next.iter().map(String::as_str));
+        }
+    }
+    let more = if words.len() < command.len() { " …" } else { "" };
+    format!("{}{more}", words.join(" "))
 }
 
 fn callers(config: &Config) -> String {
@@ -136,6 +155,16 @@ mod tests {
             ),
             (format!("[listen]\nstdio = true\n{server}"), "callers   the one host on stdin and stdout\n"),
             (format!("[listen]\nstdio = true\n{server}"), "server    a: stdin and stdout -> sh\n"),
+            (
+                "[[server]]\nname = \"a\"\ncommand = [\"npx\", \"-y\", \"@x/server\", \"s3cret\"]\n".to_owned(),
+                "/mcp -> npx -y @x/server …\n",
+            ),
+            ("[[server]]\nname = \"a\"\ncommand = [\"/bin/x\", \"s3cret\"]\n".to_owned(), "/mcp -> /bin/x …\n"),
+            ("[[server]]\nname = \"a\"\ncommand = [\"node\", \"--key\", \"s3cret\"]\n".to_owned(), "/mcp -> node …\n"),
+            (
+                "[[server]]\nname = \"a\"\nurl = \"http://127.0.0.1:3102/one/mcp?k=s3cret\"\n".to_owned(),
+                "/mcp -> http://127.0.0.1:3102/one/mcp\n",
+            ),
             (format!("[listen]\nstdio = true\n{server}"), "store     in the user's data directory"),
             (format!("[admin]\nhttp = \"127.0.0.1:9\"\n{server}"), "operators http://127.0.0.1:9/\n"),
             (

@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::unistd::{AccessFlags, access};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::config::{Config, Door, Fallback, Mode, ServerConfig, ToolPolicy, Transport, the_server};
+use crate::config::{Config, Door, Fallback, Mode, ServerConfig, StoreOrigin, ToolPolicy, Transport, the_server};
 
 /// How long a server may take to take a connection before that is said.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,13 +37,32 @@ pub(super) async fn notes(config: &Config) -> Vec<String> {
     let defaults = (idle(&config.defaults) && !used).then(|| format!("defaults: {says}"));
     let rules = config.tools.iter().filter(|rule| idle(&rule.policy) && config.defaults.fallback != Fallback::Refuse);
     let rules = rules.map(|rule| format!("tool \"{}\": {says}", rule.pattern));
-    servers
+    unmakeable(config)
+        .into_iter()
+        .chain(servers)
         .chain(pathless)
         .chain(several)
         .chain(defaults)
         .chain(rules)
         .chain(config.notes.iter().map(ToString::to_string))
         .collect()
+}
+
+/// Why the store cannot be made where it is to be, if that can be seen.
+fn unmakeable(config: &Config) -> Option<String> {
+    if config.door == Door::Stdio && config.store_origin == StoreOrigin::Default {
+        return None;
+    }
+    let path = std::path::absolute(&config.store.path).ok()?;
+    // The rest is made at the start.
+    let there = path.ancestors().find(|path| path.symlink_metadata().is_ok())?;
+    let why = if there.is_dir() {
+        let error = access(there, AccessFlags::W_OK | AccessFlags::X_OK).err()?;
+        format!("{} cannot be written: {}", there.display(), std::io::Error::from(error))
+    } else {
+        format!("{} is no folder", there.display())
+    };
+    Some(format!("store.path: the store cannot be in {}: {why}", path.display()))
 }
 
 /// Says in the log which servers cannot be reached as things are. They may come later.
@@ -107,6 +127,16 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
+/// Whether the first word behind the flags of this program names what it runs.
+pub(super) fn runs_others(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let name = name.trim_end_matches(|sign: char| sign.is_ascii_digit() || sign == '.');
+    matches!(
+        name,
+        "npx" | "bunx" | "pnpx" | "uvx" | "pipx" | "python" | "node" | "bun" | "tsx" | "ruby" | "sh" | "bash"
+    )
+}
+
 /// Whether `argument` can only be the script that `program` is to run.
 fn is_script(program: &str, argument: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or_default();
@@ -133,7 +163,7 @@ async fn unreachable(url: &Url) -> Option<String> {
 }
 
 /// A URL without credentials and query.
-fn shown(url: &Url) -> String {
+pub(super) fn shown(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
@@ -159,7 +189,7 @@ mod tests {
         );
         assert_eq!(notes(&config(&fine)).await, Vec::<String>::new());
         let odd = format!(
-            "[listen]\nstdio = true\n[defaults]\nfallback = \"refuse\"\n\
+            "[listen]\nstdio = true\n[store]\npath = \"/dev/null/x/store\"\n[defaults]\nfallback = \"refuse\"\n\
              [[server]]\nname = \"a\"\ncommand = [\"no-such-program-here\"]\n\
              [[server]]\nname = \"c\"\ncommand = [\"/no/such/program\"]\n\
              [[server]]\nname = \"b\"\nurl = \"http://{at}?k=secret\"\n\
@@ -174,6 +204,7 @@ mod tests {
             "the server \"d\": there is no connection to http://127.0.0.1:1/mcp: ",
             "--server NAME",
             "defaults: ",
+            "store.path: the store cannot be in /dev/null/x/store: /dev/null is no folder",
         ];
         assert_eq!(found.len(), says.len(), "{found:?}");
         for says in says {

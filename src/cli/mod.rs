@@ -1,4 +1,4 @@
-//! Operator commands: `serve`, `stdio`, `check`, `call`, `task`, `admin`, `advise` and `demo-server`.
+//! Operator commands: `serve`, `stdio`, `check`, `tools`, `call`, `task`, `admin`, `advise` and `demo-server`.
 
 mod admin;
 mod advice;
@@ -15,6 +15,7 @@ mod sources;
 mod stdio;
 mod task;
 mod terminal;
+mod tools;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
-/// How the process ends. 70 to 79 belong to the store.
+/// How the process ends. 70 to 77 belong to the store.
 pub mod exit {
     /// All went well.
     pub const OK: u8 = 0;
@@ -40,7 +41,7 @@ Exit codes:
   1        something failed: the tool, the server, the network
   64       the command line or the configuration is wrong
   69       the listener: the address is taken
-  70 - 79  the store: held by another process, of a newer version, corrupt, full
+  70 - 77  the store: held by another process, of a newer version, corrupt, full
   130      interrupted by Ctrl-C or SIGTERM";
 
 /// Gives existing MCP servers Tasks: call now, fetch later.
@@ -59,6 +60,8 @@ enum Command {
     Stdio(stdio::Stdio),
     /// Check a configuration: report every fault, or show what it says
     Check(check::Check),
+    /// List the tools of an MCP server with their arguments
+    Tools(tools::Tools),
     /// Call a tool of an MCP server, wait for its task, print the result
     Call(call::Call),
     /// List, read, answer, cancel or forget tasks whose handles `call` has kept
@@ -84,7 +87,7 @@ fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             // Help and version are no faults. Nothing can be done if the terminal is gone.
             let _ = error.print();
             if let Some(right) = with_dashes(&arguments, &error) {
-                terminal::say(&format!("\nThe command of a server comes behind --, as in: {right}"));
+                terminal::say(&format!("\nThe command of a server comes after --, as in: {right}"));
             }
             return if error.use_stderr() { exit::USAGE } else { exit::OK };
         }
@@ -93,6 +96,7 @@ fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Serve(serve) => serve.run(),
         Command::Stdio(stdio) => stdio.run(),
         Command::Check(check) => alone(check.run()),
+        Command::Tools(tools) => alone(tools.run()),
         Command::Call(call) => alone(call.run()),
         Command::Task(task) => alone(task.run()),
         Command::Admin(admin) => alone(admin.run()),

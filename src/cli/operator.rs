@@ -1,5 +1,6 @@
 //! A small client of the admin listener.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -23,7 +24,14 @@ pub(super) struct Operator {
     /// The variable that holds the token of [admin]
     #[arg(long, value_name = "NAME")]
     pub(super) token_env: Option<String>,
+    /// The token itself, where a configuration has it.
+    #[arg(skip)]
+    pub(super) token: Option<Secret>,
 }
+
+/// A token that is shown nowhere.
+#[derive(Clone)]
+pub(super) struct Secret(pub(super) String);
 
 /// What went wrong, for the user, and the exit code that says so.
 #[derive(Debug)]
@@ -69,13 +77,24 @@ impl Operator {
     }
 
     fn credentials(&self) -> Result<Option<HeaderValue>, String> {
-        let Some(name) = &self.token_env else { return Ok(None) };
-        let token = std::env::var(name).map_err(|_| format!("the variable {name} (--token-env) is not set"))?;
+        let token = match (&self.token_env, &self.token) {
+            (Some(name), _) => {
+                std::env::var(name).map_err(|_| format!("the variable {name} (--token-env) is not set"))?
+            }
+            (None, Some(Secret(token))) => token.clone(),
+            (None, None) => return Ok(None),
+        };
         // The value is secret, so it is not repeated.
         let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-            .map_err(|_| format!("the token in {name} holds characters that it cannot"))?;
+            .map_err(|_| "the token holds characters that it cannot".to_owned())?;
         value.set_sensitive(true);
         Ok(Some(value))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
     }
 }
 

@@ -91,13 +91,19 @@ enum Command {
 /// Which task is meant.
 #[derive(Debug, Args)]
 struct Which {
-    /// The handle or its beginning, or "last" for the newest
+    /// The handle or its beginning, or "last" for the newest; with --url the whole handle
     #[arg(value_name = "HANDLE")]
     handle: String,
     /// The MCP endpoint, for a handle that was not kept on this machine
     #[arg(long)]
     url: Option<String>,
 }
+
+/// Characters of a handle of Raincheck.
+const WHOLE: usize = 36;
+/// What to do where a beginning was not found at a server.
+const GIVE_ALL: &str = "With --url the handle must be whole: beginnings are those of handles that `raincheck call` has kept on this \
+                        machine. `raincheck admin list` shows operators the whole handles of a proxy that has [admin].";
 
 /// What a list says of a task that its server does not know.
 const UNKNOWN: &str = "unknown to its server: expired, or its caller sent other headers (-H)";
@@ -142,6 +148,14 @@ impl Which {
         }
         let handle = Handles::of_user().and_then(|handles| handles.find(&self.handle)).map_err(Stop::failure)?;
         Ok((handle.task, handle.url))
+    }
+
+    /// What the server says against it, and what to do where it was given no more than the beginning of a handle.
+    fn refused(&self, error: ClientError) -> Stop {
+        let is_unknown = matches!(&error, ClientError::Rpc(error) if error.code() == code::INVALID_PARAMS);
+        let is_short = self.url.is_some() && self.handle.trim_end_matches('…').len() < WHOLE;
+        let stop = Stop::client(error);
+        if is_unknown && is_short { stop.and(GIVE_ALL) } else { stop }
     }
 }
 
@@ -214,7 +228,7 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
     let (id, url) = which.find()?;
     let mut person = Person::of_process();
     let endpoint = common.endpoint(&url)?.with_person(person.is_here());
-    let task = endpoint.get(&id).await.map_err(Stop::client)?;
+    let task = endpoint.get(&id).await.map_err(|error| which.refused(error))?;
     if wait && !task.is_terminal() {
         let mut display = Display::of_process("task");
         let mut signals = Signals::of_process().map_err(Stop::failure)?;
@@ -248,7 +262,7 @@ async fn answer_one(which: &Which, key: &str, answer: &str, common: &Common) -> 
     let example = r#"{"action":"accept","content":{"name":"Ann"}}"#;
     let answer = read_object("the answer", example, answer).map_err(Stop::usage)?;
     let endpoint = common.endpoint(&url)?;
-    let task = endpoint.get(&id).await.map_err(Stop::client)?;
+    let task = endpoint.get(&id).await.map_err(|error| which.refused(error))?;
     let open = match &task.status {
         Status::InputRequired(asked) => asked.as_slice(),
         _ => &[],
@@ -276,7 +290,7 @@ async fn answer_one(which: &Which, key: &str, answer: &str, common: &Common) -> 
 async fn cancel(which: &Which, common: &Common) -> Result<u8, Stop> {
     let (id, url) = which.find()?;
     let endpoint = common.endpoint(&url)?;
-    endpoint.cancel(&id).await.map_err(Stop::client)?;
+    endpoint.cancel(&id).await.map_err(|error| which.refused(error))?;
     let task = endpoint.get(&id).await.map_err(Stop::client)?;
     let shown = if task.is_terminal() {
         format!("the task is {}", task.word())

@@ -124,6 +124,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
 
     let mut section = part(reader, "listen");
     let (listen, door) = sections::listen(reader, &mut section);
+    let address_line = section.own_line_of(reader, "http");
     section.finish(reader, &[]);
 
     let mut section = part(reader, "admin");
@@ -135,8 +136,8 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     section.finish(reader, &[]);
 
     let mut section = part(reader, "owner");
-    let owner = owner::read(reader, &mut section);
-    let owner_rules = owner_limits::read(reader, &mut section, &owner);
+    let (owner, names) = owner::read(reader, &mut section);
+    let owner_rules = owner_limits::read(reader, &mut section, &owner, names);
     section.finish(reader, &[]);
 
     let mut section = part(reader, "limits");
@@ -187,7 +188,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
         tools,
         notes: Vec::new(),
     };
-    refuse_an_open_door(reader, &config);
+    refuse_an_open_door(reader, &config, address_line);
     notes::add(reader, table, &config);
     config.notes = reader.take_notes();
     config
@@ -197,7 +198,9 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
 ///
 /// Loopback is open by design. Elsewhere callers must be proved by Raincheck (tokens, a gateway's header), or by
 /// every server behind, to which their `Authorization` goes; or the config says that anybody may come in.
-fn refuse_an_open_door(reader: &mut Reader<'_>, config: &Config) {
+///
+/// `line` is where its address is written.
+fn refuse_an_open_door(reader: &mut Reader<'_>, config: &Config, line: Option<usize>) {
     let address = config.listen.http;
     if config.door == Door::Stdio {
         return;
@@ -205,7 +208,7 @@ fn refuse_an_open_door(reader: &mut Reader<'_>, config: &Config) {
     if address.ip().is_loopback() || config.owner.authenticates() || config.owner.allow_anonymous {
         return;
     }
-    // Who is to check callers is written down wrongly, which was said.
+    // Who is to check callers is written down, if wrongly, which was said.
     if ["owner.token", "owner.jwt", "owner.from", "owner.trusted"].iter().any(|path| reader.is_faulty(path)) {
         return;
     }
@@ -221,6 +224,6 @@ fn refuse_an_open_door(reader: &mut Reader<'_>, config: &Config) {
              (owner.from = \"header:NAME\"), or bind to 127.0.0.1, or let everybody in (owner.allow_anonymous = true)",
             server.name
         );
-        reader.fault("listen.http", None, message);
+        reader.fault("listen.http", line, message);
     }
 }

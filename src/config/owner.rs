@@ -32,13 +32,15 @@ impl Setting for From {
     }
 }
 
-pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> OwnerConfig {
+/// Who callers are, and the names that listed tokens stand for, those that are written wrongly too.
+pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> (OwnerConfig, BTreeSet<String>) {
     let from = section.get(reader, "from").unwrap_or(From::Authorization);
     let trusted: Option<Vec<Network>> = section.list(reader, "trusted");
     let allow_anonymous = section.get(reader, "allow_anonymous").unwrap_or(false);
     let tokens = section.tables(reader, "token");
     let any_token = !tokens.is_empty();
-    let tokens = read_tokens(reader, tokens);
+    let mut names = BTreeSet::new();
+    let tokens = read_tokens(reader, tokens, &mut names);
     let jwt = jwt::read(reader, section);
     let from = match from {
         From::Authorization => {
@@ -68,10 +70,14 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> Ow
             OwnerSource::Header { name, trusted }
         }
     };
-    OwnerConfig { from, tokens, jwt, allow_anonymous }
+    (OwnerConfig { from, tokens, jwt, allow_anonymous }, names)
 }
 
-fn read_tokens<'a>(reader: &mut Reader<'a>, sections: Vec<Section<'a>>) -> Vec<NamedToken> {
+fn read_tokens<'a>(
+    reader: &mut Reader<'a>,
+    sections: Vec<Section<'a>>,
+    names: &mut BTreeSet<String>,
+) -> Vec<NamedToken> {
     let mut tokens: Vec<NamedToken> = Vec::new();
     let mut seen = BTreeSet::new();
     for mut section in sections {
@@ -79,6 +85,7 @@ fn read_tokens<'a>(reader: &mut Reader<'a>, sections: Vec<Section<'a>>) -> Vec<N
         if name.is_none() && !section.has(reader, "name") {
             section.fault(reader, "name", "is missing: the name that the token stands for");
         }
+        names.extend(name.clone());
         let token = proof(reader, &mut section);
         if let Some(token) = &token
             // Several tokens may stand for one name, so that a token can be replaced without a gap.

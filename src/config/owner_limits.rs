@@ -107,8 +107,13 @@ fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
 }
 
 /// Reads both. To be called with the section `[owner]`, after the rest of it, which says `who` callers are.
-pub(super) fn read<'a>(reader: &mut Reader<'a>, owner: &mut Section<'a>, who: &OwnerConfig) -> OwnerRules {
-    let tokens: BTreeSet<String> = who.tokens.iter().map(|token| token.name.clone()).collect();
+/// `tokens` are the names that listed tokens stand for.
+pub(super) fn read<'a>(
+    reader: &mut Reader<'a>,
+    owner: &mut Section<'a>,
+    who: &OwnerConfig,
+    tokens: BTreeSet<String>,
+) -> OwnerRules {
     let issuer = who.jwt.as_ref().map(|jwt| jwt.issuer.clone());
     let mut section = owner.table(reader, "limits");
     let all = limits(reader, &mut section, &OwnerLimits::default());
@@ -121,7 +126,8 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, owner: &mut Section<'a>, who: &O
         }
         let limits = limits(reader, &mut section, &all);
         // Of what is written wrongly it is not known which names it would have given.
-        let is_known = !["owner.token", "owner.jwt", "owner.from"].iter().any(|path| reader.is_faulty(path));
+        let is_known = !["owner.jwt", "owner.from"].iter().any(|path| reader.is_faulty(path));
+        let is_known = is_known && !reader.is_faulty_below("owner.token", "name");
         if is_known && let Some(why) = name.as_ref().and_then(|name| unknown(name, &tokens, who)) {
             section.fault(reader, "name", why);
         }

@@ -91,6 +91,15 @@ impl<'a> Reader<'a> {
         self.faults.iter().any(below)
     }
 
+    /// Whether this key is wrong in any of the tables of a list, or the list is.
+    pub(super) fn is_faulty_below(&self, list: &str, key: &str) -> bool {
+        self.faults.iter().any(|fault| match fault.path.strip_prefix(list) {
+            Some("") => true,
+            Some(rest) => rest.starts_with('[') && rest.rsplit_once('.').is_none_or(|(_, last)| last == key),
+            None => false,
+        })
+    }
+
     /// What is odd without being wrong, in the order of the file.
     pub(super) fn take_notes(&mut self) -> Vec<Fault> {
         let mut notes = std::mem::take(&mut self.notes);
@@ -197,6 +206,11 @@ fn listed(words: impl Iterator<Item = String>, last: &str) -> String {
     }
 }
 
+/// The variable that comes before the setting at `path`.
+fn variable_of(path: &str) -> String {
+    format!("{PREFIX}{}", path.replace('.', "_").to_uppercase())
+}
+
 /// The variable that is spelled nearly like this.
 fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
@@ -227,6 +241,13 @@ impl<'a> Section<'a> {
     /// The line of the key, or of the table.
     pub(super) fn line_of(&self, reader: &Reader<'a>, key: &str) -> Option<usize> {
         self.raw(reader, key).map_or(self.line, |entry| entry.line)
+    }
+
+    /// The line of the key, if it is written here and no variable or flag comes before it.
+    pub(super) fn own_line_of(&self, reader: &Reader<'a>, key: &str) -> Option<usize> {
+        let path = self.path_of(key);
+        let is_overridden = self.overridable && reader.environment.overriding(&path, &variable_of(&path)).is_some();
+        self.raw(reader, key).filter(|_| !is_overridden).and_then(|entry| entry.line)
     }
 
     /// Reports a fault at a key of this table.
@@ -414,7 +435,7 @@ impl<'a> Section<'a> {
             return None;
         }
         let path = self.path_of(key);
-        let variable = format!("{PREFIX}{}", path.replace('.', "_").to_uppercase());
+        let variable = variable_of(&path);
         reader.variables.insert(variable.clone());
         let environment = reader.environment;
         let over = environment.overriding(&path, &variable)?;

@@ -37,7 +37,11 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
         dedupe: section.get(reader, "dedupe").unwrap_or(default.dedupe),
         key_window: section.get(reader, "key_window").unwrap_or(default.key_window),
     };
-    if policy.mode == Mode::Auto && policy.after >= policy.timeout {
+    // What a rule takes from the defaults as it is was said there.
+    let has = |keys: &[&str]| keys.iter().any(|key| section.has(reader, key));
+    let (sets_after, sets_hold) = (has(&["after", "timeout", "mode"]), has(&["hold", "timeout", "mode", "fallback"]));
+    let is_own = default == &ToolPolicy::default();
+    if policy.mode == Mode::Auto && policy.after >= policy.timeout && (is_own || sets_after) {
         let shown = |duration: Duration| humantime::format_duration(duration).to_string();
         let key = if section.has(reader, "after") || !section.has(reader, "timeout") { "after" } else { "timeout" };
         let message = format!(
@@ -47,7 +51,11 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
         );
         section.fault(reader, key, message);
     }
-    if policy.mode == Mode::Auto && policy.fallback == Fallback::Handle && policy.hold >= policy.timeout {
+    if policy.mode == Mode::Auto
+        && policy.fallback == Fallback::Handle
+        && policy.hold >= policy.timeout
+        && (is_own || sets_hold)
+    {
         let key = if section.has(reader, "hold") || !section.has(reader, "timeout") { "hold" } else { "timeout" };
         section.fault(reader, key, "hold must be shorter than timeout, or no call would ever get a handle");
     }

@@ -124,7 +124,8 @@ where
         let named = self.mounts.iter().map(|mount| format!("/{}/mcp", mount.name));
         let paths: Vec<_> = alone.into_iter().chain(named).collect();
         let paths = if known { paths.join(", ") } else { "/NAME/mcp".to_owned() };
-        let message = format!("there is no MCP endpoint at this path; endpoints: {paths}");
+        let old = if path.ends_with("/sse") { "; clients of HTTP+SSE (2024-11-05) are not served" } else { "" };
+        let message = format!("there is no MCP endpoint at this path; endpoints: {paths}{old}");
         Err(Refusal::http(StatusCode::NOT_FOUND, &message))
     }
 

@@ -13,8 +13,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::refusal::Refusal;
 use crate::config::Limits;
-use crate::protocol::RpcError;
 use crate::protocol::error::code;
+use crate::protocol::{RpcError, room};
 use crate::wakes;
 
 /// Reads bodies.
@@ -88,7 +88,7 @@ impl Intake {
             if length > SMALL {
                 self.take(&mut taken, length).await;
             }
-            reading.push(data, announced.unwrap_or_default());
+            reading.push(data, announced.unwrap_or_default(), self.limit);
         }
         Ok(reading.finish())
     }
@@ -131,7 +131,7 @@ impl Reading {
         self.first.len() + self.whole.len()
     }
 
-    fn push(&mut self, data: Bytes, announced: usize) {
+    fn push(&mut self, data: Bytes, announced: usize, most: usize) {
         if self.len() == 0 {
             self.first = data;
             return;
@@ -140,6 +140,7 @@ impl Reading {
             self.whole.reserve(announced.min(SMALL).max(self.first.len() + data.len()));
             self.whole.extend_from_slice(&std::mem::take(&mut self.first));
         }
+        room::make(&mut self.whole, data.len(), most);
         self.whole.extend_from_slice(&data);
     }
 

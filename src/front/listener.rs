@@ -141,44 +141,42 @@ async fn serve_connection<S>(
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().map_or(IpAddr::from([0, 0, 0, 0]), |address| address.ip());
     let link = Arc::new(Link { peer: peer.ip(), local, outbox: Outbox::default() });
-    let socket = Socket::new(stream, link.outbox.clone(), WRITE_PATIENCE);
+    let outbox = link.outbox.clone();
+    let socket = Socket::new(stream, outbox.clone(), WRITE_PATIENCE);
     let read_timeout = shared.limits.read_timeout;
     let (visitor, has_asked) = (Arc::new(visitor), Arc::new(AtomicBool::new(false)));
     let (asking, asked) = (Arc::clone(&visitor), Arc::clone(&has_asked));
     let answers = Arc::new(Answers::default());
     let watch = Arc::clone(&answers);
     let service = service_fn(move |request: http::Request<_>| {
-        // Once for each connection.
-        if !asked.swap(true, Ordering::Relaxed) {
-            asking.asks();
-        }
+        asked.store(true, Ordering::Relaxed);
+        let question = asking.asks();
         let (shared, link, watch) = (Arc::clone(&shared), Arc::clone(&link), Arc::clone(&watch));
         let is_http2 = request.version() == Version::HTTP_2;
         async move {
             let response = exchange::respond(&shared, &link, request).await;
             let watched = |body| if is_http2 { watch.watch(body) } else { Watched::plain(body) };
-            Ok::<_, Infallible>(response.map(watched))
+            Ok::<_, Infallible>(response.map(|body| watched(body).to(question)))
         }
     });
     let builder = builder(jobs.clone(), read_timeout);
     let mut connection = pin!(Sparing::new(builder.serve_connection(TokioIo::new(socket), service)));
     // Until the first bytes tell HTTP/1 from HTTP/2, no timeout of either is running.
     let mut first_request = pin!(tokio::time::sleep(read_timeout));
-    let mut waiting_for_first = true;
+    let (mut waiting_for_first, mut is_leaving) = (true, false);
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
             biased;
             ended = connection.as_mut() => return log_end(ended),
             () = jobs.stopping() => break,
-            () = visitor.leaves() => {
-                if !has_asked.load(Ordering::Relaxed) {
-                    tracing::debug!("a client that asked nothing made room for another");
-                    return;
-                }
-                // It has just asked, and gets its answer.
-                break;
+            // What is left of its last answer goes out first; the socket gives up on a client that does not read.
+            () = visitor.leaves(), if !is_leaving && !outbox.is_stalled() => {
+                tracing::debug!("an idle connection makes room for another");
+                connection.as_mut().connection().graceful_shutdown();
+                is_leaving = true;
             }
+            () = visitor.stays_silent(LAST_MOMENT), if is_leaving => return,
             () = first_request.as_mut(), if waiting_for_first => {
                 waiting_for_first = false;
                 if !has_asked.load(Ordering::Relaxed) {

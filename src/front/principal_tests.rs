@@ -108,6 +108,7 @@ fn who_comes_without_the_gateways_header_is_told_its_name_and_not_asked_for_a_to
         }
         let refusal = gateway(false, "10.0.0.0").of(&map, PEER).now_or_never().unwrap().unwrap_err();
         let says = refusal.error().message().to_owned();
+        assert_eq!(refusal.error().raw().member("data").unwrap().member("header").unwrap().as_str(), "\"x-user\"");
         assert!(says.contains("the header x-user") && !says.contains("Authorization"), "{sent:?}: {says}");
         let response = refusal.into_response();
         assert_eq!((response.status().as_u16(), response.headers().get("www-authenticate")), (401, None), "{sent:?}");

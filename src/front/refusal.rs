@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use super::body::Body;
 use super::media;
 use crate::protocol::error::code;
+use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Failure, Reason, RequestId, Retry, RpcError, message};
 use crate::share::NoPlace;
 
@@ -67,7 +68,12 @@ impl Refusal {
         let message = format!(
             "callers are told apart by the header {header}, which the gateway in front has to send once, in plain text"
         );
-        let error = RpcError::from(&Failure::new(Reason::Unauthorized, message, Retry::No));
+        let failure = Failure::new(Reason::Unauthorized, message, Retry::No);
+        let mut data = ObjectWriter::new();
+        // Facts are an object.
+        let _ = data.members_of(&failure.facts(), |_| true);
+        data.string("header", header.as_str());
+        let error = RpcError::with_data(failure.reason.code(), failure.message, Some(&data.finish_json()));
         Self::rpc(StatusCode::UNAUTHORIZED, error)
     }
 
@@ -92,7 +98,7 @@ impl Refusal {
     /// 405: without a session the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).
     pub(super) fn method_not_allowed() -> Self {
         let message = "this endpoint takes POST: one JSON-RPC message each; GET and DELETE are for sessions of older \
-                       revisions and need Mcp-Session-Id";
+                       revisions and need Mcp-Session-Id; clients of HTTP+SSE (2024-11-05) are not served";
         Self::http(StatusCode::METHOD_NOT_ALLOWED, message)
             .with(ALLOW, HeaderValue::from_static("POST, GET, DELETE, OPTIONS"))
     }

@@ -25,6 +25,8 @@ pub(super) struct Outbox(Arc<Waiting>);
 #[derive(Default)]
 struct Waiting {
     any: AtomicBool,
+    /// A write waits for the client.
+    stalled: AtomicBool,
     goods: Mutex<Vec<Goods>>,
 }
 
@@ -42,6 +44,11 @@ impl Outbox {
     pub(super) fn push(&self, goods: Goods) {
         self.0.goods.lock().unwrap_or_else(PoisonError::into_inner).push(goods);
         self.0.any.store(true, Ordering::Release);
+    }
+
+    /// Whether a part of what was answered waits for the client to read.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.0.stalled.load(Ordering::Acquire)
     }
 
     fn flushed(&self) {
@@ -68,9 +75,12 @@ impl<T> Socket<T> {
     /// Passes a write's result on, or fails when the client has not read for too long.
     fn watch<R>(&mut self, written: Poll<io::Result<R>>, context: &mut Context<'_>) -> Poll<io::Result<R>> {
         if written.is_ready() {
-            self.stalled = None;
+            if self.stalled.take().is_some() {
+                self.outbox.0.stalled.store(false, Ordering::Release);
+            }
             return written;
         }
+        self.outbox.0.stalled.store(true, Ordering::Release);
         let patience = self.patience;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         match stalled.as_mut().poll(context) {

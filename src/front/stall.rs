@@ -14,6 +14,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::body::Body;
+use crate::visitors::Asking;
 
 /// The answers of one connection that are being sent.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub(super) struct Watched {
     /// What is left of the last piece.
     rest: Bytes,
     taking: Option<Arc<Taking>>,
+    /// Whose answer it is: its connection is not idle before this is gone.
+    _asking: Option<Asking>,
 }
 
 /// Bytes that are handed over at once: HTTP/2 keeps what it was given, however small the client's window is.
@@ -44,7 +47,7 @@ impl Answers {
         }
         answers.push(Arc::downgrade(&taking));
         drop(answers);
-        Watched { body, rest: Bytes::new(), taking: Some(taking) }
+        Watched { body, rest: Bytes::new(), taking: Some(taking), _asking: None }
     }
 
     /// Whether the client has left an answer for longer than `patience`.
@@ -59,7 +62,12 @@ impl Answers {
 impl Watched {
     /// Not watched: the socket is.
     pub(super) fn plain(body: Body) -> Self {
-        Self { body, rest: Bytes::new(), taking: None }
+        Self { body, rest: Bytes::new(), taking: None, _asking: None }
+    }
+
+    /// The answer to this question.
+    pub(super) fn to(self, asking: Asking) -> Self {
+        Self { _asking: Some(asking), ..self }
     }
 }
 

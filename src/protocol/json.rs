@@ -184,6 +184,15 @@ pub fn members(text: &[u8]) -> Result<Members<'_>, JsonError> {
     Members::of(valid(text)?.as_bytes())
 }
 
+/// The same, where nothing may be nested deeper than `limit` levels. That is found out in passing, and is the error of
+/// a deep text that is broken as well.
+pub fn members_within(text: &[u8], limit: usize) -> Result<Members<'_>, JsonError> {
+    match valid(text) {
+        Ok(valid) => Members::within(valid.as_bytes(), limit),
+        Err(error) => Err(check_depth(text, limit).err().unwrap_or(error)),
+    }
+}
+
 /// Reads the elements of the array that `text` is.
 pub fn elements(text: &[u8]) -> Result<Elements<'_>, JsonError> {
     Elements::of(valid(text)?.as_bytes())

@@ -97,19 +97,21 @@ impl Message {
     /// Reads one message. `max_depth` bounds the nesting of the whole text.
     pub fn parse(text: &Bytes, max_depth: usize) -> Result<Self, MessageError> {
         let fault = |cause| MessageError { id: None, cause };
-        json::check_depth(text, max_depth).map_err(|error| fault(MessageFault::Json(error)))?;
+        let check_depth = || json::check_depth(text, max_depth).map_err(|error| fault(MessageFault::Json(error)));
         match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
             Some(b'{') => {}
             Some(b'[') => {
+                check_depth()?;
                 json::elements(text).map_err(|error| fault(MessageFault::Json(error)))?;
                 return Err(fault(MessageFault::Batch));
             }
             _ => {
+                check_depth()?;
                 Json::parse(text.clone()).map_err(|error| fault(MessageFault::Json(error)))?;
                 return Err(fault(MessageFault::NotAMessage("a message is an object")));
             }
         }
-        let members = json::members(text).map_err(|error| fault(MessageFault::Json(error)))?;
+        let members = json::members_within(text, max_depth).map_err(|error| fault(MessageFault::Json(error)))?;
         let kept = |part| Json::of(text, part);
         let id = members.get("id").map(kept);
         let method = members.get("method");

@@ -19,6 +19,7 @@ mod parts;
 pub mod progress;
 pub mod reply;
 pub mod reshape;
+pub(crate) mod room;
 pub mod rope;
 pub mod sse;
 mod subscription;

@@ -30,6 +30,18 @@ pub struct Elements<'a>(Vec<Part<'a>>);
 struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
+    /// How deep values may be nested from here.
+    room: usize,
+    /// Whether one was deeper.
+    is_deep: bool,
+}
+
+/// Why a value has no end.
+enum Endless {
+    /// The text ends first.
+    Open,
+    /// It is nested too deep.
+    Deep,
 }
 
 /// How many members most objects of the protocol have at most.
@@ -69,13 +81,22 @@ impl<'a> Part<'a> {
 impl<'a> Members<'a> {
     /// Cuts up the object that the valid JSON `text` is. A name that appears twice is an error.
     pub(super) fn of(text: &'a [u8]) -> Result<Self, JsonError> {
+        Self::within(text, usize::MAX)
+    }
+
+    /// The same, where nothing may be nested deeper than `limit`.
+    pub(super) fn within(text: &'a [u8], limit: usize) -> Result<Self, JsonError> {
         let mut members = SmallVec::new();
-        let mut cursor = Cursor { text, at: 0 };
+        let mut cursor = Cursor::at_the_start(text, limit.saturating_sub(1));
         if cursor.open(b'{') {
             loop {
                 let name = cursor.name().ok_or_else(|| unreadable(text))?;
                 cursor.pass(b':');
-                let value = cursor.value().ok_or_else(|| unreadable(text))?;
+                let value = match cursor.value() {
+                    Some(value) => value,
+                    None if cursor.is_deep => return Err(JsonError::TooDeep { limit }),
+                    None => return Err(unreadable(text)),
+                };
                 if members.len() == MOST {
                     return Err(JsonError::TooMany);
                 }
@@ -138,7 +159,7 @@ impl<'a> Elements<'a> {
     /// Cuts up the array that the valid JSON `text` is.
     pub(super) fn of(text: &'a [u8]) -> Result<Self, JsonError> {
         let mut elements = Vec::new();
-        let mut cursor = Cursor { text, at: 0 };
+        let mut cursor = Cursor::at_the_start(text, usize::MAX);
         if cursor.open(b'[') {
             loop {
                 let element = cursor.value().ok_or_else(|| unreadable(text))?;
@@ -163,6 +184,10 @@ impl<'a> Elements<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    fn at_the_start(text: &'a [u8], room: usize) -> Self {
+        Self { text, at: 0, room, is_deep: false }
+    }
+
     /// Goes into an object or array; whether anything is in it.
     fn open(&mut self, bracket: u8) -> bool {
         self.pass(bracket) && !matches!(self.peek(), None | Some(b'}' | b']'))
@@ -213,7 +238,14 @@ impl<'a> Cursor<'a> {
         let rest = self.text.get(begin..)?;
         let length = match first {
             b'"' => string(rest),
-            b'{' | b'[' => nested(rest),
+            b'{' | b'[' => match nested(rest, self.room) {
+                Ok(length) => Some(length),
+                Err(Endless::Open) => None,
+                Err(Endless::Deep) => {
+                    self.is_deep = true;
+                    return None;
+                }
+            },
             _ => rest.iter().position(|byte| matches!(byte, b',' | b'}' | b']' | b':' | b' ' | b'\t' | b'\n' | b'\r')),
         };
         self.at = length.map_or(self.text.len(), |length| begin + length);
@@ -257,20 +289,25 @@ const fn zeros(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & (ONES << 7)
 }
 
-/// The length of the object or array that the text begins with; `None` if it does not end.
-fn nested(text: &[u8]) -> Option<usize> {
+/// The length of the object or array that the text begins with, which is nested no deeper than `limit`.
+fn nested(text: &[u8], limit: usize) -> Result<usize, Endless> {
     let (mut at, mut depth) = (0_usize, 0_usize);
     loop {
-        match text.get(at)? {
+        match text.get(at).ok_or(Endless::Open)? {
             b'"' => {
-                at += string(text.get(at..)?)?;
+                at += text.get(at..).and_then(string).ok_or(Endless::Open)?;
                 continue;
             }
-            b'{' | b'[' => depth += 1,
+            b'{' | b'[' => {
+                if depth == limit {
+                    return Err(Endless::Deep);
+                }
+                depth += 1;
+            }
             b'}' | b']' => {
                 depth -= 1;
                 if depth == 0 {
-                    return Some(at + 1);
+                    return Ok(at + 1);
                 }
             }
             _ => {}

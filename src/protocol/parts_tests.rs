@@ -79,6 +79,19 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn an_object_is_too_deep_exactly_where_its_text_is(value in value(), limit in 0_usize..6) {
+        let text = spelled(&value, false);
+        if value.is_object() {
+            let read = Members::within(text.as_bytes(), limit);
+            // An empty object has no member that could be too deep.
+            let is_flat = is_flat(text.as_bytes(), limit.max(1));
+            prop_assert_eq!(matches!(read, Err(JsonError::TooDeep { .. })), !is_flat, "{}", text);
+        }
+    }
+}
+
 #[test]
 fn a_name_that_cannot_be_decoded_is_an_error_with_its_place() {
     let Err(JsonError::Syntax(error)) = Members::of(b"{\"a\":1,\n \"\\ud800\":2}") else { panic!() };

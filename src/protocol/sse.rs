@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::room;
+
 /// Reads events out of the chunks of one body.
 #[derive(Debug)]
 pub struct SseParser {
@@ -123,6 +125,7 @@ impl SseParser {
             }
             if end.is_none() {
                 if self.at == Place::Line {
+                    room::make(&mut self.line, part.len(), self.limit);
                     self.line.extend_from_slice(&part);
                 }
                 return Ok(None);
@@ -183,8 +186,10 @@ impl SseParser {
     fn end_line(&mut self, part: Bytes) -> Option<SseEvent> {
         let mut line = part;
         if !self.line.is_empty() {
+            room::make(&mut self.line, line.len(), self.limit);
             self.line.extend_from_slice(&line);
             line = self.line.split().freeze();
+            room::leave(&mut self.line);
         }
         if self.first {
             let mark = line.len() - self.without_mark(&line).len();
@@ -199,7 +204,7 @@ impl SseParser {
         match name {
             b"data" => {
                 let value = line.slice_ref(value);
-                self.data.push(value);
+                self.data.push(value, self.limit);
             }
             b"event" => self.name = Some(String::from_utf8_lossy(value).into()),
             b"id" if !value.contains(&0) => self.id = Some(String::from_utf8_lossy(value).into()),
@@ -233,21 +238,19 @@ impl SseParser {
 }
 
 impl Data {
-    fn push(&mut self, line: Bytes) {
-        *self = match std::mem::replace(self, Self::None) {
-            Self::None => Self::One(line),
-            Self::One(before) => {
-                let mut joined = BytesMut::from(before.as_ref());
-                joined.extend_from_slice(b"\n");
-                joined.extend_from_slice(&line);
-                Self::Many(joined)
+    fn push(&mut self, line: Bytes, most: usize) {
+        let mut joined = match std::mem::replace(self, Self::None) {
+            Self::None => {
+                *self = Self::One(line);
+                return;
             }
-            Self::Many(mut joined) => {
-                joined.extend_from_slice(b"\n");
-                joined.extend_from_slice(&line);
-                Self::Many(joined)
-            }
+            Self::One(before) => BytesMut::from(before.as_ref()),
+            Self::Many(joined) => joined,
         };
+        room::make(&mut joined, line.len() + 1, most);
+        joined.extend_from_slice(b"\n");
+        joined.extend_from_slice(&line);
+        *self = Self::Many(joined);
     }
 }
 

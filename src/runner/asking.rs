@@ -61,7 +61,8 @@ impl Attendance {
             };
             Box::new(Desk::new(board, limit, self.asked_before.clone()))
         });
-        let Some(question) = desk.post(ask, &self.run.shared.shares, &self.run.principal) else { return Some(seat) };
+        let sharer = self.run.shared.admission.sharer(&self.run.principal);
+        let Some(question) = desk.post(ask, &self.run.shared.shares, &sharer) else { return Some(seat) };
         Some(match seat {
             Seat::Task(owned) => {
                 desk.writes.push_back(Write::Open(question));
@@ -91,7 +92,8 @@ impl Attendance {
         let limit = self.run.plan.policy.ask_timeout;
         let board = held.board().unwrap_or_default();
         let desk = self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit, self.asked_before.clone())));
-        if let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &self.run.principal) {
+        let sharer = self.run.shared.admission.sharer(&self.run.principal);
+        if let Some(copy) = desk.post_and_copy(ask, &self.run.shared.shares, &sharer) {
             held.sender.event(Event::Ask(copy));
         }
     }

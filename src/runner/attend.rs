@@ -7,8 +7,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::admission::Fare;
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
+use super::given_up::{idle, stopped_by_operator, timed_out};
 use super::joining::left_behind;
 use super::live::Phase;
+use super::parked::Counter;
 use super::promote::Seed;
 use super::recover::{Anchoring, Lost, is_lost};
 use super::remember::{end_of, end_of_failure};
@@ -18,10 +20,11 @@ use super::run::{Permits, Ready, Run};
 use super::running::Running;
 use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
+use super::shown::{SHOW_AFTER, Stage};
 use super::{Linger, Questions, Way};
 use crate::clock::Timestamp;
 use crate::history::End;
-use crate::protocol::{Event, Failure, Outcome, Progress, Reason, Retry};
+use crate::protocol::{Event, Failure, Outcome, Progress};
 use crate::task::{Asked, State};
 
 /// One call that was sent.
@@ -61,6 +64,8 @@ pub(super) struct Attendance {
 enum Next {
     Event(Event),
     Wish(Wish),
+    /// An operator stops a held call.
+    Operator,
     Desk(DeskEvent),
     /// The run has come to a moment that was waited for.
     Due(Due),
@@ -81,6 +86,8 @@ enum Due {
     Idle,
     /// Its cost is to be counted.
     Count,
+    /// Operators are to see the call, which is held.
+    Show,
 }
 
 /// How long a result may still win after a stop.
@@ -143,6 +150,18 @@ impl Attendance {
         loop {
             let waiting = self.is_waiting(&seat);
             self.clock.pause_if(waiting);
+            match seat.live() {
+                Some(live) => {
+                    live.timed(self.clock);
+                    self.run.showing.hide();
+                }
+                None if waiting => self.run.show(if self.desk.as_ref().is_some_and(|desk| desk.is_parked) {
+                    Stage::Parked
+                } else {
+                    Stage::Asking
+                }),
+                None => self.run.showing.set(Stage::Running),
+            }
             if let Some(desk) = self.desk.as_mut().filter(|_| !waiting) {
                 desk.place = None;
             }
@@ -170,6 +189,8 @@ impl Attendance {
             let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
             return Some(Lost { run: self.run, ready, ran });
         }
+        // Whoever was held has been told, however long the server still takes.
+        self.run.showing.hide();
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
         }
@@ -195,7 +216,7 @@ impl Attendance {
         let shared = &self.run.shared;
         // A legacy client who is held can still answer.
         let is_asked_itself = matches!((&*seat, self.way.questions), (Seat::Held(_), Questions::PassOn));
-        let due = self.due();
+        let due = self.due(seat);
         let has_ended = matches!(seat, Seat::Parked(parked) if parked.ended.is_some());
         let desk = async {
             match &mut self.desk {
@@ -223,6 +244,7 @@ impl Attendance {
             biased;
             event = self.running.next(), if !has_ended => Next::Event(event),
             wish = seat.wish(&shared.jobs) => Next::Wish(wish),
+            () = self.run.showing.cancelled() => Next::Operator,
             event = desk => Next::Desk(event),
             due = due => Next::Due(due),
             () = anchoring => Next::Anchored,
@@ -232,10 +254,12 @@ impl Attendance {
     }
 
     /// What is to be done next, and at which time of run.
-    fn due(&self) -> Option<(Duration, Due)> {
+    fn due(&self, seat: &Seat) -> Option<(Duration, Due)> {
         let idle = self.run.plan.idle_timeout().map(|limit| (self.alive.saturating_add(limit), Due::Idle));
         let count = self.fare.as_ref().map(|fare| (fare.look_at(), Due::Count));
-        [Some((self.clock.limit(), Due::Timeout)), idle, count].into_iter().flatten().min_by_key(|(ran, _)| *ran)
+        let is_to_be_shown = !(self.run.showing.has_begun() || seat.is_recorded());
+        let show = is_to_be_shown.then_some((SHOW_AFTER, Due::Show));
+        [Some((self.clock.limit(), Due::Timeout)), idle, count, show].into_iter().flatten().min_by_key(|(ran, _)| *ran)
     }
 
     /// Does what is to be done; `None` when the run is over.
@@ -254,12 +278,22 @@ impl Attendance {
                     None
                 }
             },
+            Next::Operator => {
+                self.remember(End::Cancelled);
+                self.running.stop();
+                Box::pin(self.end(seat, Outcome::Failed(stopped_by_operator()))).await;
+                None
+            }
             Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
             Next::Due(due) => {
                 let given_up = match due {
                     Due::Timeout => Err(timed_out(self.run.plan.policy.timeout)),
                     Due::Idle => Err(idle(self.run.plan.idle_timeout().unwrap_or_default())),
                     Due::Count => self.count(),
+                    Due::Show => {
+                        self.run.show(Stage::Running);
+                        Ok(())
+                    }
                 };
                 let Err(failure) = given_up else { return Some(seat) };
                 Box::pin(self.give_up(seat, failure)).await;
@@ -359,6 +393,7 @@ impl Attendance {
             let questions = desk.board.questions();
             seed.asked = desk.asked.clone();
             seed.board = desk.board.clone();
+            seed.id = desk.counter.as_mut().and_then(Counter::id_for_record);
             desk.gather_until = None;
             if !questions.is_empty() {
                 seed.state = State::InputRequired { started, since: now, questions };
@@ -392,7 +427,7 @@ impl Attendance {
             Seat::Task(_) => found || begun_again,
             // Its caller can come back for it.
             Seat::Held(held) => (found || begun_again) && matches!(held.standing, Standing::Recorded(_)),
-            Seat::Parked(_) => false,
+            Seat::Parked(parked) => (found || begun_again) && parked.record.is_some(),
         }
     }
 
@@ -411,7 +446,11 @@ impl Attendance {
                 }
                 held.done(Outcome::Failed(left_behind()));
             }
-            Seat::Parked(_) => {}
+            Seat::Parked(parked) => {
+                if let Some(record) = parked.record {
+                    record.settler.hand_over();
+                }
+            }
         }
     }
 
@@ -454,28 +493,4 @@ impl Attendance {
         }
         self.permits = None;
     }
-}
-
-fn timed_out(limit: Duration) -> Failure {
-    let limit = humantime::format_duration(limit);
-    Failure::new(
-        Reason::Timeout,
-        format!(
-            "the server did not finish within {limit} (timeout) and was told to stop; \
-             it may have done part of its work, check before calling it again"
-        ),
-        Retry::Unknown,
-    )
-}
-
-fn idle(limit: Duration) -> Failure {
-    let limit = humantime::format_duration(limit);
-    Failure::new(
-        Reason::IdleTimeout,
-        format!(
-            "the tool reported no progress for {limit} (idle_timeout), and the server was told to stop; \
-             it may have done part of its work, check before calling it again"
-        ),
-        Retry::Unknown,
-    )
 }

@@ -13,6 +13,7 @@ use super::joining::Reservation;
 use super::seat::{HandleDelivery, Held, Owned, Recorded, Standing, Wish, copy, ending};
 use crate::jobs::Jobs;
 use crate::protocol::{Outcome, ReplySender, Rope};
+use crate::task::TaskId;
 
 /// How long an outcome waits for the store before it is given to the caller.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -70,6 +71,14 @@ impl Held {
         match &self.standing {
             Standing::Plain | Standing::Reserved(_) => None,
             Standing::Recorded(recorded) => Some(Arc::clone(recorded.live.board())),
+        }
+    }
+
+    /// The task in the store.
+    pub(super) fn record(&self) -> Option<TaskId> {
+        match &self.standing {
+            Standing::Plain | Standing::Reserved(_) => None,
+            Standing::Recorded(recorded) => Some(recorded.settler.id()),
         }
     }
 

@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::admission::Place;
 use super::board::Board;
+use super::clock::RunClock;
 use super::joining::Party;
 use crate::clock::Timestamp;
 use crate::history::{Expected, History};
@@ -32,6 +35,11 @@ pub struct Live {
     is_wish_kept: AtomicBool,
     history: History,
     phase: Mutex<Phase>,
+    /// How long it runs, once it does.
+    clock: Mutex<Option<RunClock>>,
+    /// Since when it is live, and how old it was by then.
+    since: Instant,
+    age: Duration,
     /// Told when there is new progress.
     news: watch::Sender<()>,
     /// Whether an earlier process began it.
@@ -62,19 +70,34 @@ impl LiveRuns {
 
     /// Adds a task whose questions are on `board`.
     pub(super) fn add(&self, id: TaskId, phase: Phase, board: Arc<Board>) -> Arc<Live> {
-        self.insert(id, phase, board, false)
+        self.insert(id, phase, board, None)
     }
 
-    /// Adds a task that an earlier process left.
-    pub(super) fn add_left(&self, id: TaskId) -> Arc<Live> {
-        self.insert(id, Phase::Running { progress: None }, Arc::default(), true)
+    /// Adds a task of this age that an earlier process left.
+    pub(super) fn add_left(&self, id: TaskId, age: Duration) -> Arc<Live> {
+        self.insert(id, Phase::Running { progress: None }, Arc::default(), Some(age))
     }
 
-    fn insert(&self, id: TaskId, phase: Phase, board: Arc<Board>, is_left: bool) -> Arc<Live> {
+    fn insert(&self, id: TaskId, phase: Phase, board: Arc<Board>, left_at: Option<Duration>) -> Arc<Live> {
         let (cancel, canceller) = (CancellationToken::new(), OnceLock::new());
         let (phase, history, news) = (Mutex::new(phase), self.history.clone(), watch::Sender::default());
         let (is_wish_kept, party) = (AtomicBool::new(false), Party::default());
-        let live = Arc::new(Live { cancel, canceller, is_wish_kept, history, phase, news, is_left, board, party });
+        let (is_left, age, since, clock) =
+            (left_at.is_some(), left_at.unwrap_or_default(), Instant::now(), Mutex::default());
+        let live = Arc::new(Live {
+            cancel,
+            canceller,
+            is_wish_kept,
+            history,
+            phase,
+            clock,
+            since,
+            age,
+            news,
+            is_left,
+            board,
+            party,
+        });
         self.runs.insert(id, Arc::clone(&live));
         live
     }
@@ -172,6 +195,22 @@ impl Live {
     /// It got its slot.
     pub(super) fn runs(&self) {
         *self.lock() = Phase::Running { progress: None };
+        *self.lock_clock() = None;
+    }
+
+    /// This is how long it runs.
+    pub(super) fn timed(&self, clock: RunClock) {
+        *self.lock_clock() = Some(clock);
+    }
+
+    /// How long it runs; `None` if it does not yet.
+    pub(super) fn clock(&self) -> Option<RunClock> {
+        *self.lock_clock()
+    }
+
+    /// How old the task is.
+    pub(super) fn age(&self) -> Duration {
+        self.age + self.since.elapsed()
     }
 
     /// The server got on with it.
@@ -183,6 +222,10 @@ impl Live {
     /// Changes with each progress that comes from now on; [`Live::phase`] has it.
     pub fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
+    }
+
+    fn lock_clock(&self) -> MutexGuard<'_, Option<RunClock>> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Phase> {

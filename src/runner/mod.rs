@@ -16,6 +16,7 @@ mod cancel;
 mod clock;
 mod desk;
 mod form;
+mod given_up;
 mod held;
 mod joining;
 mod live;
@@ -32,6 +33,7 @@ mod running;
 mod seat;
 mod settler;
 mod shares;
+mod shown;
 mod timing;
 mod twin;
 pub mod view;
@@ -56,14 +58,15 @@ pub use form::{Form, Handed, Occasion, WriteHandle};
 pub use live::{Live, LiveRuns, Phase};
 pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
 pub use responses::Responses;
+pub use shown::{HeldCall, HeldCalls, Stage};
 
 use admission::Admission;
-use joining::{Joining, Repeat};
+use joining::{Joining, Repeat, Retrier};
 use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
 use recover::Parcel;
 use remember::Saving;
-use request_state::{Claim, Subject};
+use request_state::{AS_RECORDED, Claim, Subject};
 use run::Run;
 use shares::Shares;
 
@@ -88,6 +91,8 @@ struct Shared {
     outcomes: Outcomes,
     /// What runs that wait for input take.
     shares: Shares,
+    /// The held calls that operators can see.
+    held: Arc<HeldCalls>,
     /// Fires when nothing more may be started.
     draining: CancellationToken,
 }
@@ -205,6 +210,7 @@ impl Runner {
         let admission = Admission::new(&store, &jobs, &draining, bounds, rules);
         // Runs that wait keep their slots: some must be left for calls that do not ask.
         let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
+        let held = Arc::default();
         let (joining, outcomes) = (Arc::default(), Outcomes::default());
         Self(Arc::new(Shared {
             store,
@@ -217,6 +223,7 @@ impl Runner {
             joining,
             outcomes,
             shares,
+            held,
             draining,
         }))
     }
@@ -239,18 +246,18 @@ impl Runner {
         match repeat {
             None => {}
             Some(repeat) => {
-                let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
+                let run = Run::new(Arc::clone(&self.0), plan, &call, parcel);
                 let enter = |sender| joining::enter(run, repeat, inner, call, sender);
                 return Reply::driven(&self.0.jobs, "run a call with a key", enter);
             }
         }
-        let run = Run::new(Arc::clone(&self.0), plan, call.caller.principal.clone(), parcel);
+        let run = Run::new(Arc::clone(&self.0), plan, &call, parcel);
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 
     /// Goes on with the run that `state` belongs to, with the answers in `call`. Nothing is ever sent anew: if that run
     /// is gone, its outcome is unknown.
-    pub fn resume(&self, server: &str, state: &str, call: Call, way: Way) -> Reply {
+    pub fn resume(&self, server: &Arc<str>, state: &str, call: Call, way: Way) -> Reply {
         let shared = &self.0;
         let principal = &call.caller.principal;
         let claim = Claim::open(state, &shared.store, principal, server, &Subject::of(&call));
@@ -259,18 +266,24 @@ impl Runner {
             Ok(responses) => responses.unwrap_or_default(),
             Err(error) => return Reply::ready(Outcome::Error(error)),
         };
+        let rejoin = |responses, way| {
+            let (shared, retrier) = (Arc::clone(shared), Retrier::of(&call, server));
+            let rejoin = |sender| joining::rejoin(shared, claim, responses, retrier, way, sender);
+            Reply::driven(&self.0.jobs, "go on with an earlier call", rejoin)
+        };
+        if claim.round == AS_RECORDED {
+            return rejoin(responses, way);
+        }
         let (sender, reply) = Reply::channel();
-        let resume = Resume { sender, round: claim.round, responses, arrived: call.arrived, way };
-        let failure = match shared.parked.resume(&claim.run, resume) {
+        let resume = Resume { sender, round: claim.round, responses, arrived: call.arrived, way: way.clone() };
+        let failure = match shared.parked.resume(&claim.task, resume) {
             Ok(()) => return reply,
             Err(Unheard::Busy) => rounds::too_many(),
-            Err(Unheard::Gone) if claim.expires <= shared.store.clock().now() => {
-                Failure::outcome_unknown("the answers came too late")
-            }
             Err(Unheard::Gone) => match shared.outcomes.of(&claim) {
                 Known::Outcome(outcome) => return Reply::ready(outcome),
                 Known::Earlier => rounds::earlier(),
-                Known::Nothing => Failure::outcome_unknown("the run that asked is gone"),
+                // Their keys may have been given to other questions since.
+                Known::Nothing => return rejoin(Responses::default(), way),
             },
         };
         Reply::ready(Outcome::Failed(failure))

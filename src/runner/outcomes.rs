@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::request_state::{Claim, RunId};
+use super::request_state::Claim;
 use super::seat;
 use crate::clock::Timestamp;
 use crate::protocol::{Outcome, Principal};
+use crate::task::TaskId;
 
 /// Outcomes, the oldest first. When there are too many the oldest go.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ struct Table {
 
 #[derive(Debug)]
 struct Kept {
-    run: RunId,
+    task: TaskId,
     round: u32,
     expires: Timestamp,
     principal: Principal,
@@ -66,10 +67,10 @@ impl Outcomes {
         table.forget_all(|kept| kept.expires <= now);
         while !share.has_room(table.of(principal), bytes) && table.forget(|kept| kept.principal == *principal) {}
         while !MOST.has_room(table.total, bytes) && table.forget(|_| true) {}
-        let Claim { run, round, expires } = claim;
+        let Claim { task, round, expires } = claim;
         table.total.add(bytes);
         table.kept.push_back(Kept {
-            run,
+            task,
             round,
             expires,
             principal: principal.clone(),
@@ -81,7 +82,7 @@ impl Outcomes {
     /// How the run of this claim ended.
     pub(super) fn of(&self, claim: &Claim) -> Known {
         let table = self.lock();
-        match table.kept.iter().find(|kept| kept.run == claim.run) {
+        match table.kept.iter().find(|kept| kept.task == claim.task) {
             Some(kept) if kept.round == claim.round => Known::Outcome(seat::copy(&kept.outcome)),
             Some(_) => Known::Earlier,
             None => Known::Nothing,
@@ -134,7 +135,8 @@ mod tests {
     use crate::protocol::Json;
 
     fn claim(number: u8, round: u32, expires: u64) -> Claim {
-        Claim { run: [number; 16], round, expires: Timestamp::from_millis(expires) }
+        let task = format!("{number:0>3}{:0>33}", 0).parse().unwrap();
+        Claim { task, round, expires: Timestamp::from_millis(expires) }
     }
 
     fn outcome(bytes: usize) -> Outcome {

@@ -9,22 +9,26 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use super::Way;
-use super::request_state::{Claim, RunId};
+use super::request_state::{AS_RECORDED, Claim};
 use super::responses::Responses;
 use crate::clock::Timestamp;
 use crate::protocol::ReplySender;
 use crate::shared_map::SharedMap;
+use crate::task::TaskId;
 
 /// All runs that were parked and have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ParkedRuns {
-    runs: SharedMap<RunId, mpsc::Sender<Resume>>,
+    runs: SharedMap<TaskId, mpsc::Sender<Resume>>,
 }
 
 /// Where retries for one run come in. While this lives, they find the run.
 #[derive(Debug)]
 pub(super) struct Counter {
-    pub(super) id: RunId,
+    /// The task that the run has, or is to have.
+    id: TaskId,
+    /// Whether a record was tried to be made under that id.
+    is_used: bool,
     /// How often the caller was asked.
     pub(super) round: u32,
     /// When the last round ends.
@@ -61,16 +65,23 @@ pub(super) const LONGEST: Duration = Duration::from_mins(10);
 const WAITING: usize = 8;
 
 impl ParkedRuns {
-    /// A place for retries of one run. There are no more than there are slots, and runs that wait (see `shares`).
-    pub(super) fn open(self: &Arc<Self>) -> Counter {
+    /// A place for retries of the run whose task is `id`, or will be. There are no more than there are slots, and runs
+    /// that wait (see `shares`).
+    pub(super) fn open(self: &Arc<Self>, id: TaskId) -> Counter {
         let (sender, calls) = mpsc::channel(WAITING);
-        let id: RunId = rand::random();
         self.runs.insert(id, sender);
-        Counter { id, round: 0, expires: Timestamp::from_millis(0), calls, runs: Arc::clone(self) }
+        Counter {
+            id,
+            is_used: false,
+            round: AS_RECORDED,
+            expires: Timestamp::from_millis(0),
+            calls,
+            runs: Arc::clone(self),
+        }
     }
 
     /// Hands a retry to its run.
-    pub(super) fn resume(&self, id: &RunId, resume: Resume) -> Result<(), Unheard> {
+    pub(super) fn resume(&self, id: &TaskId, resume: Resume) -> Result<(), Unheard> {
         let run = self.runs.get(id).ok_or(Unheard::Gone)?;
         run.try_send(resume).map_err(|error| match error {
             TrySendError::Full(_) => Unheard::Busy,
@@ -82,7 +93,12 @@ impl ParkedRuns {
 impl Counter {
     /// What the caller's state of the last round says.
     pub(super) fn claim(&self) -> Claim {
-        Claim { run: self.id, round: self.round, expires: self.expires }
+        Claim { task: self.id, round: self.round, expires: self.expires }
+    }
+
+    /// The id for a record of the run; nothing the second time: a write that has failed may be in the store all the same.
+    pub(super) fn id_for_record(&mut self) -> Option<TaskId> {
+        (!std::mem::replace(&mut self.is_used, true)).then_some(self.id)
     }
 
     /// No more retries come in.

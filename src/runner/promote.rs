@@ -27,6 +27,8 @@ pub(super) struct Seed {
     pub(super) anchored: Option<Anchored>,
     /// What the handle looks like; `None` for as the plan says.
     pub(super) form: Option<Form>,
+    /// The ID, where its caller has been told of one already; `None` for a new one.
+    pub(super) id: Option<TaskId>,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -58,7 +60,8 @@ impl Run {
         Ok(recorded.handed_over(held, &form, &write))
     }
 
-    pub(super) fn record(&self, state: State, asked: Asked, now: Timestamp, repeat: Option<Repeat>) -> Task {
+    pub(super) fn record(&self, seed: &Seed, now: Timestamp, repeat: Option<Repeat>) -> Task {
+        let (state, asked) = (seed.state.clone(), seed.asked.clone());
         let (plan, owner) = (&self.plan, self.shared.store.owner(&self.principal));
         let expiry = match (plan.policy.keep, plan.way.form.ttl()) {
             // What has a key is kept for as long as that counts.
@@ -71,7 +74,8 @@ impl Run {
             }
         };
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
-        let queued = Task::queued(TaskId::generate(now), owner, server, tool, now, expiry);
+        let id = seed.id.unwrap_or_else(|| TaskId::generate(now));
+        let queued = Task::queued(id, owner, server, tool, now, expiry);
         let charge = Charge { total: self.spent, ..Charge::new(plan.policy.price, plan.policy.price_per_minute) };
         Task { charge, asked, state, reruns: self.reruns, ..queued }
     }
@@ -105,6 +109,6 @@ impl Attendance {
 impl Seed {
     /// A task that has asked nothing yet.
     pub(super) fn silent(state: State, phase: Phase) -> Self {
-        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None, form: None }
+        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None, form: None, id: None }
     }
 }

@@ -10,6 +10,7 @@ use crate::clock::Timestamp;
 use crate::protocol::error::code;
 use crate::protocol::{Call, Json, Method, Principal, RpcError};
 use crate::store::Store;
+use crate::task::TaskId;
 
 /// What states of ours begin with.
 const PREFIX: &str = "raincheck-1.";
@@ -21,17 +22,19 @@ pub(super) struct Subject {
     pub(super) params: Json,
 }
 
+/// The round of a state that stands for whatever the record of the task asks: those of a parked run begin with 1.
+pub(super) const AS_RECORDED: u32 = 0;
+
 /// Which run, and which round of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
-    pub(super) run: RunId,
+    /// The task that the run has, or would have: random, so that no two are ever the same. By it another process finds
+    /// the run again.
+    pub(super) task: TaskId,
     pub(super) round: u32,
     /// When the run is given up.
     pub(super) expires: Timestamp,
 }
-
-/// A run that waits for a retry: random, so that no two are ever the same.
-pub(super) type RunId = [u8; 16];
 
 /// Why a state is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,17 +70,18 @@ impl Claim {
     ) -> Result<Self, Forged> {
         let text = state.strip_prefix(PREFIX).ok_or(Forged)?;
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| Forged)?;
-        let (run, rest) = bytes.split_first_chunk().ok_or(Forged)?;
+        let (task, rest) = bytes.split_first_chunk::<{ TaskId::LENGTH }>().ok_or(Forged)?;
+        let task = std::str::from_utf8(task).ok().and_then(|text| text.parse().ok()).ok_or(Forged)?;
         let (round, rest) = rest.split_first_chunk().ok_or(Forged)?;
         let (expires, seal) = rest.split_first_chunk().ok_or(Forged)?;
         let (round, expires) = (u32::from_be_bytes(*round), Timestamp::from_millis(u64::from_be_bytes(*expires)));
-        let claim = Self { run: *run, round, expires };
+        let claim = Self { task, round, expires };
         let expected = claim.seal(store, principal, server, subject);
         if bool::from(expected.as_slice().ct_eq(seal)) { Ok(claim) } else { Err(Forged) }
     }
 
     fn bytes(&self) -> Vec<u8> {
-        [self.run.as_slice(), &self.round.to_be_bytes(), &self.expires.as_millis().to_be_bytes()].concat()
+        [self.task.as_bytes(), &self.round.to_be_bytes(), &self.expires.as_millis().to_be_bytes()].concat()
     }
 
     fn seal(&self, store: &Store, principal: &Principal, server: &str, subject: &Subject) -> [u8; 32] {

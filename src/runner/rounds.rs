@@ -14,8 +14,8 @@ use super::seat::{Held, Owned, Parked, Seat, Standing, passed_on, size};
 use super::twin::{self, Twin};
 use super::{Promotion, Questions, view};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Abilities, Failure, Outcome, Question, Reason, Retry};
-use crate::task::OpenQuestion;
+use crate::protocol::{Abilities, Failure, Outcome, Question, Reason, Retry, Rope};
+use crate::task::{OpenQuestion, TaskId};
 
 /// Callers who may wait for the outcome of the same retry.
 const MOST_JOINED: usize = 8;
@@ -36,16 +36,15 @@ impl Attendance {
         if questions.is_empty() {
             return Seat::Held(not_asked);
         }
-        let counter = desk.counter.get_or_insert_with(|| shared.parked.open());
+        let now = shared.store.clock().now();
+        let id = not_asked.record().unwrap_or_else(|| TaskId::generate(now));
+        let counter = desk.counter.get_or_insert_with(|| shared.parked.open(id));
         counter.round = counter.round.saturating_add(1);
         desk.is_parked = true;
         let patience = self.run.plan.policy.ask_timeout.min(LONGEST);
-        counter.expires = shared.store.clock().now().after(patience);
+        counter.expires = now.after(patience);
         let state = counter.claim().sealed(&shared.store, &self.run.principal, &self.run.plan.server, subject);
-        let mut result = ObjectWriter::new();
-        result.string("resultType", "input_required").rope("inputRequests", view::input_requests(&questions));
-        result.string("requestState", &state);
-        let result = result.finish();
+        let result = input_required(&questions, &state);
         let record = not_asked.take_record().map(Box::new);
         if let Some(record) = &record {
             let questions = questions.clone();
@@ -68,17 +67,18 @@ impl Attendance {
             Some(record) => record.settled(outcome).await,
             None => outcome,
         };
-        let ended = match self.run.shared.shares.room(&self.run.principal, size(&outcome)) {
-            Some(room) => {
-                self.kept = Some(room);
-                outcome
-            }
-            None => Outcome::Failed(Failure::new(
-                Reason::TooLarge,
-                "the tool has run, but its result was too large to be kept until the call was retried",
-                Retry::No,
-            )),
-        };
+        let ended =
+            match self.run.shared.shares.room(&self.run.shared.admission.sharer(&self.run.principal), size(&outcome)) {
+                Some(room) => {
+                    self.kept = Some(room);
+                    outcome
+                }
+                None => Outcome::Failed(Failure::new(
+                    Reason::TooLarge,
+                    "the tool has run, but its result was too large to be kept until the call was retried",
+                    Retry::No,
+                )),
+            };
         Parked { ended: Some(ended), ..parked }
     }
 
@@ -184,6 +184,14 @@ impl Run {
         };
         twin.sender.done(Outcome::Failed(outcome));
     }
+}
+
+/// The `InputRequiredResult` with these questions.
+pub(super) fn input_required(questions: &[OpenQuestion], state: &str) -> Rope {
+    let mut result = ObjectWriter::new();
+    result.string("resultType", "input_required").rope("inputRequests", view::input_requests(questions));
+    result.string("requestState", state);
+    result.finish()
 }
 
 /// Gives the answers to those who asked. Keys that are not open are ignored: they were answered, or never asked.

@@ -9,6 +9,7 @@ use tower_service::Service;
 
 use super::admission::{Admitted, Entry, Fare, Ticket};
 use super::attend::Attendance;
+use super::given_up::not_begun_for_operator;
 use super::joining::NotMade;
 use super::live::Phase;
 use super::promote::Seed;
@@ -17,6 +18,7 @@ use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Standing, Wish};
+use super::shown::{Showing, Stage};
 use super::{Plan, Promotion, Questions, Shared};
 use crate::config::Cost;
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
@@ -39,6 +41,10 @@ pub(super) struct Run {
     pub(super) reruns: u32,
     /// What its lost runs have cost, if that is not in the store.
     pub(super) spent: Cost,
+    /// When the call came.
+    pub(super) arrived: Instant,
+    /// How operators see it while it has no record.
+    pub(super) showing: Showing,
 }
 
 /// All that a call needs to be sent.
@@ -52,9 +58,11 @@ pub(super) struct Ready {
 }
 
 impl Run {
-    pub(super) fn new(shared: Arc<Shared>, plan: Plan, principal: Principal, parcel: Parcel) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, plan: Plan, call: &Call, parcel: Parcel) -> Self {
+        let principal = call.caller.principal.clone();
         let plan = shared.admission.bounded(&principal, plan);
-        Self { shared, plan, principal, parcel, reruns: 0, spent: Cost::ZERO }
+        let (reruns, spent, arrived, showing) = (0, Cost::ZERO, call.arrived, Showing::default());
+        Self { shared, plan, principal, parcel, reruns, spent, arrived, showing }
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
@@ -151,6 +159,9 @@ impl Run {
             }
             (seat, _) => seat,
         };
+        if !seat.is_recorded() {
+            self.show(Stage::Queued(ticket.watcher()));
+        }
         loop {
             tokio::select! {
                 biased;
@@ -158,10 +169,18 @@ impl Run {
                     self.leave_waiting(seat).await;
                     return None;
                 }
+                () = self.showing.cancelled() => {
+                    seat.end(self.not_sent(not_begun_for_operator())).await;
+                    return None;
+                }
                 permits = &mut ticket => return Some((seat, permits)),
                 wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await?
+                        let seat = self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await?;
+                        if seat.is_recorded() {
+                            self.showing.hide();
+                        }
+                        seat
                     }
                     (Wish::GoOn, seat) => seat.without_caller(),
                     (Wish::Promote | Wish::Stop, seat) => {

@@ -189,22 +189,27 @@ impl Seat {
     /// The task in the store that is to be ended.
     pub(super) fn record(&self) -> Option<TaskId> {
         match self {
-            Self::Held(Held { standing: Standing::Recorded(recorded), .. })
-            | Self::Parked(Parked { record: Some(recorded), .. }) => Some(recorded.settler.id()),
+            Self::Held(held) => held.record(),
+            Self::Parked(parked) => parked.record.as_ref().map(|recorded| recorded.settler.id()),
             Self::Task(owned) => Some(owned.settler.id()),
-            Self::Held(_) | Self::Parked(_) => None,
         }
     }
 
     /// Says that the run is being stopped: nobody is to join it any more who has no key for it.
     pub(super) fn call_off(&self) {
-        let live = match self {
+        if let Some(live) = self.live() {
+            live.cancel();
+        }
+    }
+
+    /// The task, as long as it is live.
+    pub(super) fn live(&self) -> Option<&Live> {
+        match self {
             Self::Held(Held { standing: Standing::Recorded(recorded), .. })
-            | Self::Parked(Parked { record: Some(recorded), .. }) => &recorded.live,
-            Self::Task(owned) => &owned.live,
-            Self::Held(_) | Self::Parked(_) => return,
-        };
-        live.cancel();
+            | Self::Parked(Parked { record: Some(recorded), .. }) => Some(&recorded.live),
+            Self::Task(owned) => Some(&owned.live),
+            Self::Held(_) | Self::Parked(_) => None,
+        }
     }
 
     /// Ends what was asked to stop. Nobody is on the line any more.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::joining::Reservation;
 use super::live::LiveRuns;
@@ -90,13 +90,15 @@ impl Settler {
 impl Owed {
     async fn settle(&self, ending: Ending) {
         tracing::trace!(task = ?self.id, "a task is to end");
-        let mut wait = FIRST_WAIT;
+        // However long the store takes then.
+        let ran = self.live.get(&self.id).and_then(|live| live.clock()).map(|clock| clock.ran());
+        let (mut wait, mut waits_since) = (FIRST_WAIT, None);
         loop {
             let ending = ending.clone();
             let settled = if self.is_untold() {
-                self.store.settle_untold(&self.id, ending).await
+                self.store.settle_untold(&self.id, ran, ending).await
             } else {
-                self.store.settle(&self.id, ending).await
+                self.store.settle_after(&self.id, ran, ending).await
             };
             match settled {
                 Ok(task) => {
@@ -112,11 +114,20 @@ impl Owed {
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(task = ?self.id, %error, "an outcome waits for the store");
+                    if waits_since.is_none() {
+                        waits_since = Some(Instant::now());
+                        tracing::warn!(task = ?self.id, %error, "an outcome waits for the store");
+                    } else {
+                        tracing::debug!(task = ?self.id, %error, "an outcome still waits for the store");
+                    }
                     sleep(wait).await;
                     wait = (wait * 2).min(LAST_WAIT);
                 }
             }
+        }
+        if let Some(since) = waits_since {
+            let waited = since.elapsed();
+            tracing::info!(task = ?self.id, ?waited, "an outcome that waited for the store waits no longer");
         }
         tracing::trace!(task = ?self.id, "a task is settled");
         let is_wish_kept = self.live.get(&self.id).is_some_and(|live| live.is_wish_kept());

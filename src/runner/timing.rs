@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::live::Live;
 use crate::clock::{Timestamp, millis};
 use crate::history::Expected;
 use crate::task::{State, Task};
@@ -34,25 +35,34 @@ const GREATEST: Duration = Duration::from_secs(10);
 const GREATEST_LATER: Duration = Duration::from_mins(1);
 
 impl Timing {
-    pub(super) fn of(task: &Task, expected: Option<Expected>, now: Timestamp) -> Self {
-        let course = match &task.state {
-            State::Running { started } => Course::Running(now.since(*started)),
-            State::InputRequired { started, since, .. } => {
+    /// By the clock of the run where it goes on here (`live`): that of the machine may jump.
+    pub(super) fn of(task: &Task, live: Option<&Live>, now: Timestamp) -> Self {
+        let course = match (&task.state, live.and_then(Live::clock)) {
+            (State::Running { .. }, Some(clock)) => Course::Running(clock.ran()),
+            (State::Running { started }, None) => Course::Running(now.since(*started)),
+            (State::InputRequired { .. }, Some(clock)) => Course::Asking { waits: clock.stood(), ran: clock.ran() },
+            (State::InputRequired { started, since, .. }, None) => {
                 Course::Asking { waits: now.since(*since), ran: since.since(*started) }
             }
-            State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => {
+            (State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. }, _) => {
                 Course::Standing
             }
         };
-        Self { age: now.since(task.created), course, expected }
+        let age = live.map_or_else(|| now.since(task.created), Live::age);
+        Self { age, course, expected: live.and_then(|live| live.expected(task)) }
+    }
+
+    /// How long it has run; `None` if it does not run.
+    pub(super) fn ran(&self) -> Option<Duration> {
+        match self.course {
+            Course::Running(ran) | Course::Asking { ran, .. } => Some(ran),
+            Course::Standing => None,
+        }
     }
 
     /// "running for 12s; usually takes about 40s (95% within 2m)".
     pub(super) fn running(&self) -> String {
-        let ran = match self.course {
-            Course::Running(ran) | Course::Asking { ran, .. } => ran,
-            Course::Standing => Duration::ZERO,
-        };
+        let ran = self.ran().unwrap_or_default();
         let mut message = format!("running for {}", whole_seconds(ran));
         if let Some(Expected { p50, p95, .. }) = self.expected {
             let (usual, nearly_all) = (about(p50), about(p95));
@@ -95,7 +105,7 @@ impl Timing {
 
     /// Puts the numbers into `_meta`.
     pub(super) fn facts(&self, meta: &mut serde_json::Map<String, serde_json::Value>) {
-        if let Course::Running(ran) | Course::Asking { ran, .. } = self.course {
+        if let Some(ran) = self.ran() {
             meta.insert("dev.raincheck/elapsedMs".to_owned(), millis(ran).into());
         }
         if let Some(Expected { p50, p95, samples }) = self.expected {

@@ -125,9 +125,10 @@ pub fn acknowledged() -> Rope {
 
 impl<'a> Seen<'a> {
     fn of(task: &'a Task, live: Option<&Live>, now: Timestamp) -> Self {
-        let expected = live.and_then(|live| live.expected(task));
-        let cost = (!task.charge.is_free()).then(|| serde_json::from_str(&task.cost(now).to_string()).ok()).flatten();
-        Self { task, phase: live.map(Live::phase), timing: Timing::of(task, expected, now), cost }
+        let timing = Timing::of(task, live, now);
+        let cost = (!task.charge.is_free()).then(|| task.cost(timing.ran()).to_string());
+        let cost = cost.and_then(|cost| serde_json::from_str(&cost).ok());
+        Self { task, phase: live.map(Live::phase), timing, cost }
     }
 }
 

@@ -5,6 +5,7 @@ mod owners;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
@@ -118,10 +119,12 @@ impl<'a> Batch<'a> {
                     Err(error) => drop(answer.send(Err(error))),
                 }
             }
-            Op::Change { id, change, outcome, untold, answer } => match self.change(&id, change, &outcome, untold) {
-                Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
-                Err(error) => drop(answer.send(Err(error))),
-            },
+            Op::Change { id, change, ran, outcome, untold, answer } => {
+                match self.change(&id, change, ran, &outcome, untold) {
+                    Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
+                    Err(error) => drop(answer.send(Err(error))),
+                }
+            }
             Op::Extend { ids, answer } => match self.extend(&ids) {
                 Ok(extended) => self.answers.push(Pending::Extend(answer, extended)),
                 Err(error) => drop(answer.send(Err(error))),
@@ -202,9 +205,20 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn change(&mut self, id: &TaskId, change: Change, outcome: &Outcome, untold: bool) -> Result<Decided, ChangeError> {
+    fn change(
+        &mut self,
+        id: &TaskId,
+        change: Change,
+        ran: Option<Duration>,
+        outcome: &Outcome,
+        untold: bool,
+    ) -> Result<Decided, ChangeError> {
         let current = self.current(id)?.ok_or(ChangeError::Unknown)?;
-        let task = match current.apply(change, self.now) {
+        let changed = match ran {
+            Some(_) => current.apply_after(ran, change, self.now),
+            None => current.apply(change, self.now),
+        };
+        let task = match changed {
             Ok(task) if untold => task.untold(),
             Ok(task) => task,
             Err(refusal) => return Ok(Err((refusal, current))),

@@ -3,7 +3,6 @@
 //! There is no timer: what comes in while one batch is made durable is the next batch.
 
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::batch::{Batch, COUNTS, Counts, FailedBatch};
 use super::directory::{Directory, Marker, MarkerState};
 use super::engine::{Engine, EngineError, Writes};
+use super::luggage::count_luggage;
 use super::op::Op;
+use super::page_cache;
+use super::quiet::drop_quietly;
 use super::quota::Tally;
 use super::shared::{Hot, Shared, Slot};
 use super::{CommitError, Committed, StoreFailed};
@@ -49,7 +51,7 @@ const MAX_OPS: usize = 256;
 const MAX_BYTES: usize = 256 << 10;
 
 /// How often the marker is written while there are commits: after a crash a start can tell by it whether some are missing.
-const MARK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const MARK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a failed store looks at its inbox.
 const LOOK: Duration = Duration::from_millis(20);
@@ -67,6 +69,8 @@ impl Committer {
             op.refuse(CommitError::Closed);
         }
         self.shut();
+        // Whoever waits for commits to mark sees that there are no more.
+        self.shared.unmarked.notify_one();
         drop(self);
         if let Stop::Closed(answer) = stop {
             let _ = answer.send(());
@@ -122,6 +126,8 @@ impl Committer {
                 self.counts = counts;
                 if self.marked.elapsed() >= MARK_EVERY {
                     self.mark();
+                } else {
+                    self.shared.unmarked.notify_one();
                 }
                 None
             }
@@ -186,6 +192,8 @@ impl Committer {
     /// batch is on the disk is not known: tasks that it made were refused, so they go; an end
     /// that it wrote stands.
     pub(super) fn reopen(&mut self) -> Result<(), EngineError> {
+        page_cache::forget_closed(self.directory.path())?;
+        self.directory.remove_torn()?;
         let engine = Engine::open(self.directory.path(), self.cache_bytes)?;
         let mut counts = engine.meta(COUNTS)?.map(Counts::read).ok_or(EngineError::Key)?;
         let mut writes = Writes::default();
@@ -216,7 +224,7 @@ impl Committer {
         for task in active {
             self.shared.hot.insert(task.id, Hot::Committed(Committed::new(Arc::new(task))));
         }
-        self.shared.count_luggage(&engine)?;
+        count_luggage(&self.shared.luggage, &engine)?;
         drop_quietly(self.shared.replace(Slot::Open(engine)));
         for id in ended.iter().filter(|id| !ids.contains(*id)) {
             self.shared.hot.remove(id);
@@ -262,13 +270,5 @@ impl Committer {
         if let Err(error) = closed {
             tracing::warn!(%error, "the store's marker could not be written");
         }
-    }
-}
-
-/// Drops a database, which writes and may panic.
-fn drop_quietly(slot: Slot) {
-    let dropped = super::quiet::quietly(|| catch_unwind(AssertUnwindSafe(|| drop(slot))));
-    if dropped.is_err() {
-        tracing::warn!("the database panicked while it was closed");
     }
 }

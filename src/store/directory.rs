@@ -1,5 +1,6 @@
 //! The store's directory: permissions, the lock, and the marker that says whose directory it is.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -7,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::open_error::{Damage, NotAStore, OpenCause};
+use super::original;
+use super::page_cache;
 
 /// The version of the layout that this version of Raincheck writes.
 ///
@@ -51,9 +54,10 @@ pub(super) enum MarkerState {
     Closed,
 }
 
-const MARKER: &str = "raincheck.store";
+pub(super) const MARKER: &str = "raincheck.store";
 const LOCK: &str = "lock";
-const DATABASE: &str = "db";
+pub(super) const DATABASE: &str = "db";
+const BLOBS: &str = "blobs";
 
 /// How long a lock may outlive its process.
 const INHERITED: Duration = Duration::from_millis(500);
@@ -77,6 +81,7 @@ impl Directory {
         if is_new && let Some(parent) = path.parent() {
             sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
         }
+        original::put_back_left_over(&directory.path)?;
         let marker = if let Some(marker) = read_marker(path)? {
             marker
         } else {
@@ -93,7 +98,7 @@ impl Directory {
         &self.path
     }
 
-    /// Checks and clears what must not be there when sled opens its files.
+    /// Checks what must be there, and what must not, when sled opens its files.
     fn prepare(&self, marker: Marker) -> Result<(), OpenCause> {
         match marker.state {
             // The process ended while it made the store; whatever is there was never acknowledged.
@@ -106,8 +111,19 @@ impl Directory {
                 }
             }
         }
-        // A snapshot that was not written to its end makes sled refuse to open. We hold the lock,
-        // so nobody is writing it.
+        if marker.state == MarkerState::Open {
+            page_cache::forget(&self.path)?;
+        }
+        let blobs = self.path.join(BLOBS);
+        if blobs.exists() && fs::read_dir(blobs)?.next().is_some() {
+            return Err(OpenCause::Corrupt(Damage::Blobs));
+        }
+        Ok(())
+    }
+
+    /// Removes snapshots that were not written to their end: they make sled refuse to open. We hold the lock, so nobody is
+    /// writing one.
+    pub(super) fn remove_torn(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
             let name = name.to_string_lossy();
@@ -121,9 +137,8 @@ impl Directory {
     fn remove_database(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
-            let name = name.to_string_lossy();
-            if name == DATABASE || name == "conf" || name.starts_with("snap.") {
-                fs::remove_file(self.path.join(name.as_ref()))?;
+            if is_of_database(&name) {
+                fs::remove_file(self.path.join(name))?;
             }
         }
         Ok(())
@@ -139,7 +154,7 @@ impl Directory {
     }
 
     /// Makes what sled has created durable and readable for nobody else: sled itself syncs only its log.
-    pub(super) fn settle_files(&self) -> Result<(), OpenCause> {
+    pub(super) fn settle_files(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             if entry.file_type()?.is_file() {
@@ -148,11 +163,8 @@ impl Directory {
                 file.sync_all()?;
             }
         }
-        sync_directory(&self.path)?;
-        if fs::read_dir(self.path.join("blobs"))?.next().is_some() {
-            return Err(OpenCause::Corrupt(Damage::Blobs));
-        }
-        Ok(())
+        restrict(&self.path.join(BLOBS), 0o700);
+        sync_directory(&self.path)
     }
 
     /// Replaces the marker.
@@ -170,6 +182,11 @@ impl Directory {
         fs::rename(temporary, self.path.join(MARKER))?;
         sync_directory(&self.path)
     }
+}
+
+/// Whether a file of this name in the directory is sled's.
+pub(super) fn is_of_database(name: &OsStr) -> bool {
+    name == DATABASE || name == "conf" || name.as_encoded_bytes().starts_with(b"snap.")
 }
 
 /// Who has the store in `path` open. Takes nothing and makes nothing.

@@ -27,6 +27,8 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 use sled::{Batch, Db, IVec, Transactional, Tree};
 
 use super::codec::{BadRecord, MAX_RECORD};
+use super::directory::DATABASE;
+use super::durability::Watch;
 use super::keys::Keyed;
 use super::questions;
 use super::quiet::quietly;
@@ -48,6 +50,8 @@ pub(super) struct Engine {
     pub(super) anchors: Tree,
     by_expiry: Tree,
     by_owner: Tree,
+    /// Until the database is dropped.
+    _watch: Watch,
 }
 
 /// Changes that are committed together.
@@ -115,7 +119,10 @@ impl Engine {
     }
 
     fn open_once(path: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
-        let db = sled::Config::new().path(path).cache_capacity(cache_bytes).open()?;
+        let watch = Watch::new(&path.join(DATABASE))?;
+        // No thread of sled's own that flushes: each commit does. Its `sync_all` would take an error of the disk away from
+        // the commit whose write it is, and while a store is looked at it would move pages.
+        let db = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None).open()?;
         Ok(Self {
             meta: db.open_tree("meta")?,
             tasks: db.open_tree("tasks")?,
@@ -129,6 +136,7 @@ impl Engine {
             by_expiry: db.open_tree("by_expiry")?,
             by_owner: db.open_tree("by_owner")?,
             db,
+            _watch: watch,
         })
     }
 
@@ -359,6 +367,11 @@ impl EngineError {
     }
 }
 
+/// The number of an error of the operating system that sled hands out again as debug text.
+fn number_in(error: &io::Error) -> Option<i32> {
+    error.to_string().split_once("code: ")?.1.split_once(',')?.0.parse().ok()
+}
+
 impl From<sled::Error> for EngineError {
     fn from(error: sled::Error) -> Self {
         Self::Sled(error)
@@ -381,8 +394,10 @@ impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sled(sled::Error::Corruption { .. }) => f.write_str("a part of the database is not what was written"),
-            // sled hands the same error out again as debug text.
-            Self::Sled(sled::Error::Io(error)) if error.raw_os_error().is_none() => error.kind().fmt(f),
+            Self::Sled(sled::Error::Io(error)) if error.raw_os_error().is_none() => match number_in(error) {
+                Some(number) => io::Error::from_raw_os_error(number).fmt(f),
+                None => error.kind().fmt(f),
+            },
             Self::Sled(sled::Error::Io(error)) => error.fmt(f),
             // sled's own text has no line breaks and names no content.
             Self::Sled(error) => error.fmt(f),
@@ -400,5 +415,16 @@ impl std::error::Error for EngineError {
             Self::Record(error) => Some(error),
             Self::Key | Self::Panicked => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_disk_is_named_also_when_sled_hands_it_out_again() {
+        let disk = sled::Error::Io(io::Error::from_raw_os_error(5));
+        assert_eq!(EngineError::from(disk.clone()).to_string(), EngineError::from(disk).to_string());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Committed;
+use crate::clock::rough;
 use crate::protocol::{Failure, Reason, Retry};
 use crate::task::{Refusal, Task};
 
@@ -187,10 +188,7 @@ impl fmt::Display for CommitError {
             Self::OwnerFull { max, next } => {
                 write!(f, "you have {max} tasks in the store, as many as you may (max_tasks of the owner); ")?;
                 match next {
-                    Some(next) => {
-                        let whole = Duration::from_secs(next.as_secs() + u64::from(next.subsec_nanos() > 0));
-                        write!(f, "one of them may expire in {}", humantime::format_duration(whole))
-                    }
+                    Some(next) => write!(f, "one of them may expire in {}", rough(*next)),
                     None => f.write_str("the oldest of them are kept for ever"),
                 }
             }

@@ -14,6 +14,7 @@ use super::shared::Shared;
 use super::{ChangeError, CommitError, Committed, ReadError, Store};
 use crate::clock::Timestamp;
 use crate::protocol::{Abilities, Anchor, Json};
+use crate::shared_map::SharedMap;
 use crate::task::{Change, MOST_RERUNS, State, Stored, Task, TaskId};
 
 /// What another process needs to go on with a task.
@@ -137,7 +138,7 @@ impl Store {
     pub(super) async fn change(&self, id: &TaskId, change: Change) -> Result<Committed<Task>, ChangeError> {
         let (id, before) = (*id, self.inner.shared.luggage_file(id));
         let (outcome, untold) = (super::op::Outcome::None, false);
-        let changed = self.ask(|answer| Op::Change { id, change, outcome, untold, answer }).await;
+        let changed = self.ask(|answer| Op::Change { id, change, ran: None, outcome, untold, answer }).await;
         self.unload(&id, before).await;
         changed
     }
@@ -273,19 +274,19 @@ impl Shared {
     pub(super) fn luggage_file(&self, id: &TaskId) -> Option<FileName> {
         self.luggage.get(id)?.file(*id)
     }
+}
 
-    /// Makes the map of luggage what the database says.
-    pub(super) fn count_luggage(&self, engine: &Engine) -> Result<(), EngineError> {
-        self.luggage.retain(|_, _| false);
-        for (id, value) in engine.dispatches()? {
-            let kept = kept(&value).ok_or(EngineError::Key)?;
-            self.luggage.update_or_insert(id, Beside::default, |beside| beside.dispatch = Some(kept));
-        }
-        for id in engine.anchors()? {
-            self.luggage.update_or_insert(id, Beside::default, |beside| beside.anchor = true);
-        }
-        Ok(())
+/// Makes the map of luggage what the database says.
+pub(super) fn count_luggage(luggage: &SharedMap<TaskId, Beside>, engine: &Engine) -> Result<(), EngineError> {
+    luggage.retain(|_, _| false);
+    for (id, value) in engine.dispatches()? {
+        let kept = kept(&value).ok_or(EngineError::Key)?;
+        luggage.update_or_insert(id, Beside::default, |beside| beside.dispatch = Some(kept));
     }
+    for id in engine.anchors()? {
+        luggage.update_or_insert(id, Beside::default, |beside| beside.anchor = true);
+    }
+    Ok(())
 }
 
 impl Engine {

@@ -31,7 +31,9 @@ mod luggage;
 mod op;
 mod open;
 mod open_error;
+mod original;
 mod outcome;
+mod page_cache;
 mod questions;
 mod quiet;
 mod quota;
@@ -46,7 +48,7 @@ mod tests;
 
 pub use committed::Committed;
 pub use directory::{Holder, holder, remove_unused};
-pub use durability::count_durable_flush;
+pub use durability::{count_durable_flush, flush};
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
 pub use figures::Figures;
 pub use keys::{Claim, Claimed};
@@ -62,6 +64,7 @@ pub use watch::Watch;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -119,6 +122,8 @@ impl Store {
         let store = Self { inner: Arc::new(StoreInner { shared: parts.shared, ops: parts.ops }) };
         let sweep = sweep::run(Arc::downgrade(&store.inner), Arc::clone(&store.inner.shared), jobs.clone());
         jobs.spawn("store sweep", sweep);
+        let mark = sweep::mark(Arc::downgrade(&store.inner), Arc::clone(&store.inner.shared), jobs.clone());
+        jobs.spawn("store marker", mark);
         Ok(Opened { store, left_open: parts.left_open })
     }
 
@@ -190,19 +195,40 @@ impl Store {
     /// Ends a task, once: if it has ended already, [`ChangeError::Refused`] says so and holds it. Waits while too
     /// many writes wait. If the returned future is dropped, the task may be ended all the same.
     pub async fn settle(&self, id: &TaskId, ending: Ending) -> Result<Committed<Task>, ChangeError> {
-        self.end(*id, ending, false).await
+        self.settle_after(id, None, ending).await
+    }
+
+    /// The same, for a run that has taken so long by a clock that does not jump: what it costs follows from that.
+    pub async fn settle_after(
+        &self,
+        id: &TaskId,
+        ran: Option<Duration>,
+        ending: Ending,
+    ) -> Result<Committed<Task>, ChangeError> {
+        self.end(*id, ran, ending, false).await
     }
 
     /// The same for a task of which nobody was told: its time to live counts from its end only.
-    pub async fn settle_untold(&self, id: &TaskId, ending: Ending) -> Result<Committed<Task>, ChangeError> {
-        self.end(*id, ending, true).await
+    pub async fn settle_untold(
+        &self,
+        id: &TaskId,
+        ran: Option<Duration>,
+        ending: Ending,
+    ) -> Result<Committed<Task>, ChangeError> {
+        self.end(*id, ran, ending, true).await
     }
 
-    async fn end(&self, id: TaskId, ending: Ending, untold: bool) -> Result<Committed<Task>, ChangeError> {
+    async fn end(
+        &self,
+        id: TaskId,
+        ran: Option<Duration>,
+        ending: Ending,
+        untold: bool,
+    ) -> Result<Committed<Task>, ChangeError> {
         let prepared = self.prepare(id, ending).await?;
         let (file, luggage) = (prepared.file(), self.inner.shared.luggage_file(&id));
         let Prepared { change, outcome } = prepared;
-        let settled = self.ask(|answer| Op::Change { id, change, outcome, untold, answer }).await;
+        let settled = self.ask(|answer| Op::Change { id, change, ran, outcome, untold, answer }).await;
         if let (Err(ChangeError::Refused(..) | ChangeError::Unknown), Some(file)) = (&settled, file) {
             let shared = Arc::clone(&self.inner.shared);
             // If it cannot be removed now, the sweep will.
@@ -240,6 +266,18 @@ impl Store {
             },
             Slot::Failed(failed) => Health::Failed(failed.clone()),
             Slot::Closed => Health::Closed,
+        }
+    }
+
+    /// Says in the log what keeps it from taking new tasks, if anything does.
+    pub fn warn_of_health(&self) {
+        match self.health() {
+            Health::Ready | Health::Closed => {}
+            Health::LowSpace(low) => {
+                tracing::warn!("{low}; until then calls are held, and those of mode \"task\" refused");
+            }
+            Health::Full { max } => tracing::warn!("{}", CommitError::Full { max }),
+            Health::Failed(failed) => tracing::warn!("{failed}"),
         }
     }
 

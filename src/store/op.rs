@@ -1,5 +1,7 @@
 //! What the committer is asked to do, and how it answers.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
 use super::engine::ExpiryKey;
@@ -31,6 +33,8 @@ pub(super) enum Op {
     Change {
         id: TaskId,
         change: Change,
+        /// How long the run took, by a clock that does not jump, if that is known.
+        ran: Option<Duration>,
         outcome: Outcome,
         /// Whether nobody was told of the task's time to live.
         untold: bool,

@@ -1,5 +1,6 @@
 //! Opening a store: what is in the directory, whether all of it is there, whether writes are durable.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -15,15 +16,18 @@ use super::durability::durable_flushes;
 use super::engine::{Engine, Writes};
 use super::files::OutcomeFiles;
 use super::large::LargeOutcomes;
+use super::luggage::{Beside, count_luggage};
 use super::op::Op;
 use super::open_error::{Damage, OpenCause};
+use super::original::Original;
+use super::quiet::drop_quietly;
 use super::quota::Tally;
 use super::shared::{CommittedCounts, Hot, Shared, Slot};
 use super::space::Space;
 use crate::clock::SharedClock;
 use crate::config::{Durability, StoreConfig};
 use crate::shared_map::SharedMap;
-use crate::task::{OwnerKey, Task};
+use crate::task::{OwnerKey, Task, TaskId};
 
 /// What opening makes.
 pub(super) struct Parts {
@@ -39,6 +43,14 @@ struct Description {
     epoch: u64,
     counts: Counts,
     key: OwnerKey,
+}
+
+/// What a start needs of a database.
+struct Looked {
+    engine: Engine,
+    found: Description,
+    active: Vec<Task>,
+    beside: SharedMap<TaskId, Beside>,
 }
 
 const MAGIC: [u8; 16] = *b"raincheck tasks\n";
@@ -60,20 +72,32 @@ const LARGE_AT_ONCE: u32 = 256 << 10;
 /// How long a read waits for that.
 const LARGE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Opens or creates the store. Blocks.
+/// Opens or creates the store. Blocks. A store that is refused is what it was.
 pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, OpenCause> {
     let (directory, marker) = Directory::take(&config.path)?;
-    if marker.state == MarkerState::Closed {
-        // Before sled may make its file shorter: the length in the marker is of the closed store only.
-        directory.write_marker(Marker { state: MarkerState::Open, bytes: 0, ..marker })?;
-    }
+    let original = match marker.state {
+        MarkerState::Creating => None,
+        MarkerState::Open | MarkerState::Closed => Some(Original::keep(directory.path())?),
+    };
+    directory.remove_torn()?;
     let sled_bytes = SLED.min(config.cache_bytes / 4);
     let outcome_bytes = usize::try_from(config.cache_bytes - sled_bytes).unwrap_or(usize::MAX);
-    let engine = Engine::open(directory.path(), sled_bytes)?;
-    let mut found = match marker.state {
-        MarkerState::Creating => describe(&engine)?,
-        MarkerState::Open | MarkerState::Closed => recall(&engine, marker, config.durability)?,
+    let looked = look(directory.path(), sled_bytes, marker, config.durability);
+    let Looked { engine, mut found, active, beside } = match looked {
+        Ok(looked) => looked,
+        Err(cause) => {
+            if let Some(original) = original {
+                put_back(original, &cause);
+            }
+            return Err(cause);
+        }
     };
+    // From here on the length in the marker of a closed store is not that of the database any more.
+    let commits = found.counts.commits;
+    directory.write_marker(Marker { state: MarkerState::Open, commits, bytes: 0 })?;
+    if let Some(original) = original {
+        original.forget()?;
+    }
     if found.layout < WITH_OWNERS {
         list_owners(&engine)?;
     }
@@ -84,15 +108,14 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
 
     let hot = SharedMap::default();
     let mut left_open = Vec::new();
-    for task in engine.active()? {
+    for task in active {
         let task = Committed::new(Arc::new(task));
         hot.insert(task.id, Hot::Committed(task.clone()));
         left_open.push(task);
     }
-    let luggage = SharedMap::default();
     let shared = Arc::new(Shared {
         engine: std::sync::RwLock::new(Slot::Closed),
-        luggage,
+        luggage: beside,
         hot,
         cache: OutcomeCache::new(outcome_bytes),
         large: LargeOutcomes::new(LARGE_AT_ONCE, LARGE_PATIENCE),
@@ -105,10 +128,10 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         quotas: std::sync::RwLock::default(),
         counts: CommittedCounts::default(),
         sooner: Notify::new(),
+        unmarked: Notify::new(),
         next_sweep: AtomicU64::new(u64::MAX),
     });
     found.counts.show(&shared);
-    shared.count_luggage(&engine)?;
     drop(shared.replace(Slot::Open(engine)));
     let (ops, inbox) = mpsc::channel(WAITING);
     let committer = Committer {
@@ -122,6 +145,40 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         marked: std::time::Instant::now(),
     };
     Ok(Parts { shared, committer, ops, left_open })
+}
+
+/// Opens the database and reads all that a start needs of it. Writes nothing of ours into a store that was made before.
+fn look(path: &Path, cache: u64, marker: Marker, durability: Durability) -> Result<Looked, OpenCause> {
+    let engine = Engine::open(path, cache)?;
+    let beside = SharedMap::default();
+    let looked = match marker.state {
+        MarkerState::Creating => describe(&engine),
+        MarkerState::Open | MarkerState::Closed => recall(&engine, marker, durability),
+    };
+    let looked = looked.and_then(|found| {
+        let active = engine.active()?;
+        count_luggage(&beside, &engine)?;
+        Ok((found, active))
+    });
+    match looked {
+        Ok((found, active)) => Ok(Looked { engine, found, active, beside }),
+        Err(cause) => {
+            drop_quietly(engine);
+            Err(cause)
+        }
+    }
+}
+
+/// Makes a store that is refused what it was.
+fn put_back(original: Original, cause: &OpenCause) {
+    let done = match cause {
+        // Whoever has it may have changed it since.
+        OpenCause::Held { .. } => original.forget(),
+        _ => original.put_back(),
+    };
+    if let Err(error) = done {
+        tracing::error!(%error, "what the start has changed of the store could not be put back; the next start tries again");
+    }
 }
 
 /// Describes a new store.

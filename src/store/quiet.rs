@@ -1,7 +1,7 @@
 //! Panics of sled that are caught and reported as errors print nothing of their own.
 
 use std::cell::Cell;
-use std::panic;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
@@ -26,4 +26,12 @@ pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let done = work();
     QUIET.set(before);
     done
+}
+
+/// Drops a database, which writes and may panic.
+pub(super) fn drop_quietly<T>(database: T) {
+    let dropped = quietly(|| catch_unwind(AssertUnwindSafe(|| drop(database))));
+    if dropped.is_err() {
+        tracing::warn!("the database panicked while it was closed");
+    }
 }

@@ -5,21 +5,20 @@ use std::collections::HashMap;
 use crate::task::Owner;
 
 /// How many tasks owners may have, ended ones too. Whatever this says, the last eighth of the store is for owners who
-/// have fewer than are left.
+/// have fewer than are left ([`Company`](crate::share::Company)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quotas {
     /// Each owner whom nothing else is said of; `None` for no limit of its own.
     pub all: Option<u64>,
     /// Owners of whom something else is said, by their digests.
     pub named: HashMap<[u8; 32], Option<u64>>,
+    /// The digest of the one user of this machine, who has all while nobody else has any.
+    pub local: Option<[u8; 32]>,
 }
 
 /// How many tasks there are of each owner who was counted.
 #[derive(Debug, Default)]
 pub(super) struct Tally(HashMap<[u8; 32], u64>);
-
-/// The store keeps the last part of its places, one in so many, for owners with few tasks.
-pub(super) const KEPT_PART: u64 = 8;
 
 /// So many owners are counted at the same time; then all are forgotten and counted anew when they come.
 const MOST: usize = 1 << 16;

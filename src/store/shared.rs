@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) counts: CommittedCounts,
     /// Tells the sweep that something goes away before it wanted to wake up.
     pub(super) sooner: Notify,
+    /// Tells that there are commits which the marker does not count.
+    pub(super) unmarked: Notify,
     /// When the sweep wants to wake up, in milliseconds since the Unix epoch.
     pub(super) next_sweep: AtomicU64,
 }

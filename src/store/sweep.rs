@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::committer::MARK_EVERY;
 use super::op::{Answer, Op};
 use super::shared::{Hot, Shared};
 use super::{CommitError, ReadError, Store, StoreFailed, StoreInner};
@@ -71,6 +72,22 @@ pub(super) async fn run(store: Weak<StoreInner>, shared: Arc<Shared>, jobs: Jobs
             biased;
             () = jobs.stopping() => return,
             () = rested => {}
+        }
+    }
+}
+
+/// Has the marker written behind the last commits of a busy time, until the store is gone or the jobs are to stop.
+pub(super) async fn mark(store: Weak<StoreInner>, shared: Arc<Shared>, jobs: Jobs) {
+    loop {
+        tokio::select! {
+            () = jobs.stopping() => return,
+            () = async { shared.unmarked.notified().await; tokio::time::sleep(MARK_EVERY).await } => {}
+        }
+        let Some(inner) = store.upgrade() else { return };
+        let ops = inner.ops.clone();
+        drop(inner);
+        if ops.send(Op::Mark).await.is_err() {
+            return;
         }
     }
 }

@@ -18,12 +18,15 @@ pub struct TaskId([u8; LENGTH]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidTaskId;
 
-const LENGTH: usize = 36;
+const LENGTH: usize = TaskId::LENGTH;
 
 /// Time-ordered as text: the alphabet rises with the value.
 const ALPHABET: &str = "0123456789abcdefghijklmnopqrstuv";
 
 impl TaskId {
+    /// Bytes of the text.
+    pub const LENGTH: usize = 36;
+
     /// A new id.
     pub fn generate(now: Timestamp) -> Self {
         Self::from_parts(now, Uuid::new_v4())

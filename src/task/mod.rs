@@ -66,6 +66,11 @@ impl Task {
     /// A terminal state never changes; when the task ends, its expiry is set to the later of what
     /// was announced and the end plus the time outcomes are kept.
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
+        self.apply_after(self.state.ran(now), change, now)
+    }
+
+    /// The same, for a run that has taken so long by a clock that does not jump.
+    pub fn apply_after(&self, ran: Option<Duration>, change: Change, now: Timestamp) -> Result<Self, Refusal> {
         let asked = match &change {
             Change::Ask(question) => self.asked.with(question),
             Change::Start
@@ -88,7 +93,8 @@ impl Task {
         next.updated = now.max(self.updated);
         if state.is_terminal() {
             next.expiry = self.expiry.at_end(self.created, next.updated);
-            next.charge.total = self.cost(now);
+            // Of a run that was lost the time is in there already.
+            next.charge.total = self.cost(self.state.ran(now).and(ran));
         }
         next.state = state;
         Ok(next)
@@ -108,9 +114,9 @@ impl Task {
         self.state.ran(at)
     }
 
-    /// What it has cost so far: nothing before it was started; the time that it waits for input costs nothing.
-    pub fn cost(&self, now: Timestamp) -> Cost {
-        match self.state.ran(now) {
+    /// What it has cost, having run for so long, without the time that it waits for input: nothing before it was started.
+    pub fn cost(&self, ran: Option<Duration>) -> Cost {
+        match ran {
             Some(ran) => self.charge.with_run(ran),
             None => self.charge.total,
         }
@@ -145,16 +151,16 @@ mod tests {
         let (owner, minute) = (Owner::from_parts(1, [0; 32]), Duration::from_mins(1));
         let queued = Task::queued(TaskId::generate(now), owner, "s".to_owned(), "t".to_owned(), now, Expiry::Never);
         let queued = Task { charge: Charge::new(cost(7), cost(2)), ..queued };
-        assert_eq!(queued.cost(now), Cost::ZERO);
+        assert_eq!(queued.cost(queued.ran(now)), Cost::ZERO);
         let running = queued.apply(Change::Start, now).unwrap();
-        assert_eq!(running.cost(now.after(minute)), cost(9));
+        assert_eq!(running.cost(running.ran(now.after(minute))), cost(9));
         // The clock says more than the run took.
         let again = running.apply(Change::Rerun(minute * 3), now.after(minute * 60)).unwrap();
-        assert_eq!(again.cost(now.after(minute * 70)), cost(13));
+        assert_eq!(again.cost(again.ran(now.after(minute * 70))), cost(13));
         let twice = again.apply(Change::Start, now.after(minute * 70)).unwrap();
-        assert_eq!(twice.cost(now.after(minute * 71)), cost(15));
+        assert_eq!(twice.cost(twice.ran(now.after(minute * 71))), cost(15));
         let ended = twice.apply(Change::Cancel(Canceller::Owner), now.after(minute * 72)).unwrap();
-        assert_eq!(ended.cost(now.after(minute * 80)), cost(17));
+        assert_eq!(ended.cost(ended.ran(now.after(minute * 80))), cost(17));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::protocol::sse::SseParser;
 use crate::protocol::{
     Call, Event, Failure, MODERN, Message, Outcome, Progress, Reason, Reply, ReplySender, RequestId,
 };
-use crate::protocol::{Retry, headers, message};
+use crate::protocol::{Retry, headers, message, room};
 
 /// An MCP service made of an HTTP service, such as a router, that is an MCP server of 2026-07-28.
 ///
@@ -130,6 +130,7 @@ where
             if whole.len() + chunk.len() > limits.message {
                 return too_large(limits.message);
             }
+            room::make(&mut whole, chunk.len(), limits.message);
             whole.extend_from_slice(&chunk);
             continue;
         }

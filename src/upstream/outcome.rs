@@ -45,6 +45,16 @@ pub(super) fn too_many_sessions(server: &str, limit: usize) -> Failure {
     Failure::new(Reason::Busy, text, Retry::SOON)
 }
 
+/// Those that are left are for owners who have fewer.
+pub(super) fn too_many_sessions_of_owner(server: &str, limit: usize) -> Failure {
+    let server = the_server(server);
+    let text = format!(
+        "{server} has nearly as many sessions open as max_sessions ({limit}) allows, and you have your share of them; try \
+         again when some of your calls are done"
+    );
+    Failure::new(Reason::Busy, text, Retry::SOON)
+}
+
 /// The proxy stops, so nothing was sent.
 pub(super) fn stopping() -> Failure {
     Failure::new(Reason::Stopping, "the proxy is stopping; nothing was sent", Retry::SOON)

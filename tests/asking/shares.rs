@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use raincheck::config::Mode;
+use raincheck::config::{Mode, OwnerRules};
 use raincheck::protocol::Outcome;
 use raincheck::runner::Bounds;
 use serde_json::json;
@@ -86,4 +86,27 @@ async fn a_parked_run_keeps_its_slot_and_at_most_half_of_all_slots_wait_for_inpu
     let _queued = proxy.send(call("tools/call", export())).await;
     let early = timeout(Duration::from_millis(100), proxy.sent.recv()).await;
     assert!(early.is_err(), "the slot of a parked run was given away");
+}
+
+#[tokio::test]
+async fn what_an_owner_left_waits_for_input_in_the_same_share_as_what_it_calls_anew() {
+    let of = || call_of("of a gateway", true, "tools/call", export());
+    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, ..EIGHT });
+    for _ in 0..3 {
+        proxy.value(of()).await;
+    }
+    proxy.next_sent().await;
+    let mut proxy = proxy.restarted(policy(Mode::Task), EIGHT, OwnerRules::default()).await;
+    let left = [proxy.next_sent().await.1, proxy.next_sent().await.1];
+    let mut asked = Vec::new();
+    for server in &left {
+        asked.push(ask(server, "who?"));
+    }
+    for asking in &mut asked {
+        let early = timeout(Duration::from_millis(50), answer(asking)).await;
+        assert!(early.is_err(), "{early:?}");
+    }
+    proxy.value(of()).await;
+    let (_, server) = proxy.next_sent().await;
+    assert!(answer(&mut ask(&server, "who?")).await.is_err(), "too many of its runs wait");
 }

@@ -33,7 +33,7 @@ async fn copies(proxy: &Proxy, round: &Value, count: usize) -> Vec<Reply> {
     replies
 }
 
-/// The bytes of a state: run, round, end of the round, seal.
+/// The bytes of a state: task, round, end of the round, seal.
 fn bytes_of(round: &Value) -> Vec<u8> {
     let (_, text) = round["requestState"].as_str().unwrap().split_once('.').unwrap();
     BASE64URL_NOPAD.decode(text.as_bytes()).unwrap()
@@ -44,7 +44,7 @@ async fn a_round_ends_after_ten_minutes_although_a_task_would_wait_for_a_day() {
     let mut proxy = Proxy::new(ToolPolicy { ask_timeout: Duration::from_hours(24), ..policy(Mode::Sync) });
     let before = proxy.store.clock().now();
     let (round, _server, _asking) = asked(&mut proxy, call("tools/call", export())).await;
-    let ends = Timestamp::from_millis(u64::from_be_bytes(bytes_of(&round)[20..28].try_into().unwrap()));
+    let ends = Timestamp::from_millis(u64::from_be_bytes(bytes_of(&round)[40..48].try_into().unwrap()));
     let limit = Duration::from_mins(10);
     assert!(before.after(limit) <= ends && ends <= proxy.store.clock().now().after(limit), "{ends}");
 }

@@ -7,7 +7,7 @@ use raincheck::protocol::{Handle, Outcome, Rope};
 
 use crate::support::*;
 
-fn request(server: &Server) -> http::Request<Full<Bytes>> {
+pub(crate) fn request(server: &Server) -> http::Request<Full<Bytes>> {
     let (text, headers) = call("7", "slow", "");
     let mut request = http::Request::post(format!("http://localhost:{}/mcp", server.address.port()))
         .header("content-type", "application/json")

@@ -1,5 +1,9 @@
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use raincheck::protocol::Reply;
 
 use crate::support::*;
@@ -49,14 +53,13 @@ async fn a_call_that_was_left_gives_its_place_back() {
 async fn a_connection_over_the_limit_is_told_so() {
     let mut setup = Setup::new();
     setup.limits.connections = 2;
-    let server = setup.start_answering(|_| Reply::ready(result("{}"))).await;
+    let mut server = setup.start().await;
     let (text, headers) = call("1", "add", "");
-    let mut clients = Vec::new();
+    let mut busy = Vec::new();
     for _ in 0..2 {
         let mut client = server.connect().await;
         client.post(&text, &headers).await;
-        assert_eq!(client.response().await.0.status, 200);
-        clients.push(client);
+        busy.push((client, server.asked().await));
     }
     for _ in 0..40 {
         let mut client = server.connect().await;
@@ -74,15 +77,15 @@ async fn connections_that_ask_nothing_keep_nobody_out() {
     setup.limits.connections = 4;
     let server = setup.start_answering(|_| Reply::ready(result("{}"))).await;
     let (text, headers) = call("1", "add", "");
-    let mut asks = server.connect().await;
-    asks.post(&text, &headers).await;
-    assert_eq!(asks.response().await.0.status, 200);
     let mut silent = Vec::new();
     for _ in 0..3 {
         let mut client = server.connect().await;
         client.send("POST /mcp HTTP/1.1\r\nhost: lo").await;
         silent.push(client);
     }
+    let mut asks = server.connect().await;
+    asks.post(&text, &headers).await;
+    assert_eq!(asks.response().await.0.status, 200);
     let mut statuses = Vec::new();
     let answered = async {
         while statuses.last() != Some(&200) {
@@ -98,6 +101,63 @@ async fn connections_that_ask_nothing_keep_nobody_out() {
     assert_eq!(silent[0].rest().await, "");
     asks.post(&text, &headers).await;
     assert_eq!(asks.response().await.0.status, 200, "who has asked is still there");
+}
+
+/// A connection of HTTP/2, and what sends requests on it; the job ends with the connection.
+async fn http2(server: &Server) -> (SendRequest<Full<Bytes>>, tokio::task::JoinHandle<hyper::Result<()>>) {
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+/// Connects until it is let in, which takes a second, and calls; what was answered before that.
+async fn let_in(server: &mut Server) -> (Client, Vec<u16>) {
+    let (text, headers) = call("1", "add", "");
+    let mut refused = Vec::new();
+    let asks = async {
+        loop {
+            let mut client = server.connect().await;
+            client.post(&text, &headers).await;
+            tokio::select! {
+                asked = server.asked() => {
+                    asked.sender.done(result("{}"));
+                    assert_eq!(client.response().await.0.status, 200);
+                    return client;
+                }
+                (head, _) = client.response() => refused.push(head.status),
+            }
+        }
+    };
+    let client = tokio::time::timeout(Duration::from_secs(20), asks).await.expect("idle connections keep others out");
+    (client, refused)
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_in_good_order_the_longest_idle_first_and_busy_ones_do_not() {
+    let mut setup = Setup::new();
+    setup.limits.connections = 3;
+    let mut server = setup.start().await;
+    let (mut busy, _busy_connection) = http2(&server).await;
+    let waiting = tokio::spawn(busy.send_request(crate::http2::request(&server)));
+    let asked = server.asked().await;
+    // Both are answered, and idle from then on.
+    let (mut first, first_connection) = http2(&server).await;
+    let answer = tokio::spawn(first.send_request(crate::http2::request(&server)));
+    server.asked().await.sender.done(result("{}"));
+    let response = bounded(answer).await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
+    drop(response.into_body().collect().await.unwrap());
+    let (mut second, _) = let_in(&mut server).await;
+    let (third, refused) = let_in(&mut server).await;
+    assert!(refused.iter().all(|status| *status == 503), "{refused:?}");
+    // It was told to go (GOAWAY), which is no error.
+    bounded(first_connection).await.unwrap().unwrap();
+    let (fourth, _) = let_in(&mut server).await;
+    assert_eq!(second.rest().await, "");
+    asked.sender.done(result("{}"));
+    assert_eq!(bounded(waiting).await.unwrap().unwrap().status(), 200, "a busy one was put out");
+    drop((third, fourth));
 }
 
 #[tokio::test]

@@ -131,6 +131,7 @@ async fn without_a_session_only_post_is_taken_and_other_paths_name_the_endpoints
         client.send(format!("{method} /bo/mcp HTTP/1.1\r\nhost: localhost\r\n{more}\r\n")).await;
         let (head, body) = client.response().await;
         assert_eq!((head.status, code(&body)), (405, -32600), "{method}");
+        assert!(body.contains("HTTP+SSE (2024-11-05) are not served"), "{body}");
         assert!(head.get("allow").unwrap().starts_with("POST"));
     }
     for (path, expected) in [
@@ -141,6 +142,7 @@ async fn without_a_session_only_post_is_taken_and_other_paths_name_the_endpoints
         ("/", 404),
         ("/bo", 404),
         ("/x/mcp", 404),
+        ("/sse", 404),
         ("//mcp", 404),
         ("/.well-known/oauth-protected-resource", 404),
     ] {
@@ -148,6 +150,7 @@ async fn without_a_session_only_post_is_taken_and_other_paths_name_the_endpoints
         let (head, body) = client.response().await;
         assert_eq!(head.status, expected, "{path}");
         assert!(expected == 200 || body.contains("/ann/mcp, /bo/mcp"), "{body}");
+        assert_eq!(body.contains("HTTP+SSE"), path == "/sse", "{body}");
     }
 }
 

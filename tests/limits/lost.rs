@@ -84,7 +84,7 @@ async fn a_second_run_is_watched_from_its_start() {
 
 #[tokio::test]
 async fn a_run_that_is_lost_when_its_budget_is_used_up_is_not_begun_again() {
-    let queue_timeout = Duration::from_mins(1);
+    let queue_timeout = Duration::from_millis(50);
     let policy = ToolPolicy { price: cost(4), on_lost: OnLost::Rerun, queue_timeout, ..by_the_second(1) };
     let mut proxy = Proxy::ruled(policy.clone(), BOUNDS, budget(100));
     let id = id_of(&proxy.value(of("ann")).await);

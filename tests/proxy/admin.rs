@@ -81,10 +81,32 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     let cancelled = client.ended(id).await;
     assert!(cancelled.message.contains("cancelled by the operator"), "{}", cancelled.message);
     assert!(said(&admin(&["list", "--state", "running"]).await).contains("no such tasks"));
+    // Its client cannot take a handle.
+    let holding = client.undeclared();
+    let holding = tokio::spawn(async move { holding.call("slow_report", r#"{"seconds":600}"#).await });
+    let look = async {
+        loop {
+            let listed = said(&admin(&["list", "--state", "held"]).await);
+            if let Some(id) = listed.split_whitespace().find(|word| word.starts_with("held-")) {
+                return id.to_owned();
+            }
+        }
+    };
+    let held = within(PATIENCE, look).await;
+    let listed = said(&admin(&["list"]).await);
+    assert!(listed.contains(&held) && listed.contains(&id[..14]) && listed.contains("held for"), "{listed}");
+    assert!(said(&admin(&["show", &held]).await).contains("slow_report"));
+    let stopped = said(&admin(&["cancel", &held]).await);
+    assert!(stopped.contains("It has ended."), "{stopped}");
+    let told = within(PATIENCE, holding).await.unwrap().message;
+    assert!(told.contains("the operator has cancelled the call"), "{told}");
+    assert!(said(&admin(&["cancel", &held]).await).contains("no such task"));
     let refused = raincheck(&["admin", "list", "--url", &url]).await;
     assert!(refused.status.code() == Some(1) && said(&refused).contains("--token-env"), "{}", said(&refused));
     let unknown = admin(&["cancel", "nothing"]).await;
     assert!(unknown.status.code() == Some(1) && said(&unknown).contains("no such task"), "{}", said(&unknown));
+    let short = admin(&["show", "06"]).await;
+    assert!(said(&short).contains("400") && said(&short).contains("give more of it"), "{}", said(&short));
     assert_eq!(proxy.stop().await, Some(0));
 }
 

@@ -180,7 +180,8 @@ async fn raincheck_call_repeats_with_its_key() {
         command.args(["call", &url, "auto", r#"{"n":5,"ms":0,"bytes":8}"#, "--json", "--key", key]);
         async move { bounded(command.output()).await.unwrap() }
     };
-    for (key, joined) in [("k\"\\", Value::Null), ("k\"\\", json!(true)), ("other", Value::Null)] {
+    let quoted = r#""k\"\\""#;
+    for (key, joined) in [(quoted, Value::Null), (quoted, json!(true)), ("other", Value::Null)] {
         let output = call(key).await;
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -90,7 +90,13 @@ async fn a_storm_of_polls_writes_nothing_and_changes_nothing() {
         tasks.push((client, id, first));
         runs.push(upstream.run().await);
     }
-    let before = contents(&ground.store());
+    // The marker is written a moment after the last commit, and says how many there were.
+    let written = || {
+        let mut files = contents(&ground.store());
+        files.retain(|path, _| path.file_name().unwrap() != "raincheck.store");
+        files
+    };
+    let before = written();
     let mut storms = Vec::new();
     for (client, id, first) in tasks.clone() {
         storms.push(tokio::spawn(async move {
@@ -105,7 +111,7 @@ async fn a_storm_of_polls_writes_nothing_and_changes_nothing() {
     for storm in storms {
         bounded(storm).await.unwrap();
     }
-    assert!(contents(&ground.store()) == before, "polls wrote to the store");
+    assert!(written() == before, "polls wrote to the store");
     // The tool is as fast as ever, and each end is one change.
     for run in &mut runs {
         run.says("done").await;

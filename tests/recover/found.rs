@@ -18,7 +18,7 @@ fn at(words: &str) -> Event {
 }
 
 /// Waits until the store says that the run is there.
-async fn stored(proxy: &Proxy, id: &str, words: &str) {
+pub(crate) async fn stored(proxy: &Proxy, id: &str, words: &str) {
     let looked = async {
         loop {
             let anchored = proxy.store.anchored(&id.parse().unwrap()).unwrap();
@@ -174,28 +174,6 @@ async fn a_held_call_with_a_key_is_found_again_although_it_cannot_become_a_task(
         assert_eq!(said["content"][0]["text"], "found");
         assert_eq!(more_sent(&mut proxy), 0);
     }
-}
-
-#[tokio::test]
-async fn a_repeat_that_cannot_answer_what_a_found_run_asks_is_not_held_for_it() {
-    let policy = || ToolPolicy { mode: Mode::Sync, ..tasks() };
-    let mut proxy = Proxy::new(policy());
-    let _held = proxy.send(keyed()).await.in_background();
-    let (_, sender) = proxy.next_sent().await;
-    sender.event(at("place"));
-    let id = proxy.store.list(Filter::default(), None, 2).await.unwrap().tasks[0].id.to_string();
-    stored(&proxy, &id, "place").await;
-    let mut proxy = proxy.crashes(policy()).await;
-    let (_, sender) = proxy.next_sent().await;
-    let early = proxy.send(keyed()).await.in_background();
-    let _asking = asks(&proxy, &id, &sender, "input-1").await;
-    for repeat in [early, proxy.send(keyed()).await] {
-        let Outcome::Failed(failure) = timeout(PATIENCE, repeat.outcome()).await.unwrap() else { panic!() };
-        assert!(failure.message.contains("only as a task can it be answered"), "{}", failure.message);
-    }
-    // Whoever takes a handle can answer.
-    let handle = proxy.crashes(tasks()).await.value(keyed()).await;
-    assert_eq!(handle["taskId"], id);
 }
 
 /// A call with a key.

@@ -6,7 +6,9 @@ mod support;
 
 mod again;
 mod cancels;
+mod clocks;
 mod found;
+mod retries;
 mod waiting;
 
 use raincheck::config::{Mode, OnLost, ToolPolicy};

@@ -152,6 +152,8 @@ async fn owners_are_the_same_after_a_restart_and_differ_between_stores() {
 #[tokio::test]
 async fn a_store_takes_no_more_tasks_than_it_may() {
     let test = TestStore::configured(|config| config.max_tasks = 2);
+    // Of the one user of a machine all may be, as long as nobody else has any.
+    test.store.limit_owners(Quotas { local: Some(*test.owner().digest()), ..Quotas::default() });
     let first = test.run(expiry(60, 30)).await;
     test.run(expiry(60, 30)).await;
     let error = test.store.create(test.running(Expiry::Never)).await.unwrap_err();
@@ -161,6 +163,22 @@ async fn a_store_takes_no_more_tasks_than_it_may() {
     test.clock.advance(Duration::from_secs(61));
     assert_eq!(test.store.sweep().await.unwrap().purged, 1);
     test.run(Expiry::Never).await;
+}
+
+#[tokio::test]
+async fn of_few_places_in_the_store_one_is_for_another_owner() {
+    for (most, own) in [(1, 1), (2, 1), (3, 2), (7, 6), (8, 7)] {
+        let test = TestStore::configured(|config| config.max_tasks = most);
+        let of = |owner| Task { owner, ..test.running(Expiry::Never) };
+        for _ in 0..own {
+            test.store.create(of(test.owner())).await.unwrap();
+        }
+        let refused = test.store.create(of(test.owner())).await.unwrap_err();
+        assert_eq!(matches!(refused, CommitError::ShareFull { .. }), most > 1, "{most}: {refused}");
+        // Nor is the one user of the machine left alone then.
+        test.store.limit_owners(Quotas { local: Some(*test.other_owner().digest()), ..Quotas::default() });
+        assert_eq!(test.store.create(of(test.other_owner())).await.is_ok(), most > 1, "{most}");
+    }
 }
 
 #[tokio::test]
@@ -192,7 +210,7 @@ async fn nobody_fills_the_store_for_all_others_also_after_a_restart() {
 async fn an_owner_has_no_more_tasks_than_its_limit_and_as_many_again_when_they_are_gone() {
     let test = TestStore::new();
     let (ann, bo) = (test.owner(), test.other_owner());
-    test.store.limit_owners(Quotas { all: Some(2), named: [(*bo.digest(), Some(3))].into() });
+    test.store.limit_owners(Quotas { all: Some(2), named: [(*bo.digest(), Some(3))].into(), local: None });
     let of = |owner| Task { owner, ..test.running(expiry(60, 30)) };
     let first = test.store.create(of(ann)).await.unwrap().id;
     test.store.create(of(ann)).await.unwrap();
@@ -218,7 +236,7 @@ async fn an_owner_has_no_more_tasks_than_its_limit_and_as_many_again_when_they_a
 async fn an_owner_over_its_limit_is_told_when_one_of_its_tasks_expires() {
     let test = TestStore::new();
     let ann = test.owner();
-    test.store.limit_owners(Quotas { all: Some(3), named: std::collections::HashMap::new() });
+    test.store.limit_owners(Quotas { all: Some(3), ..Quotas::default() });
     let forever = test.store.create(test.running(Expiry::Never)).await.unwrap().id;
     let later = test.store.create(test.running(expiry(900, 30))).await.unwrap().id;
     let sooner = test.store.create(test.running(expiry(600, 30))).await.unwrap().id;

@@ -1,11 +1,14 @@
 //! What does not open says why, with an exit code of its own, and is left as it is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
-use raincheck::store::{Damage, Ending, NotAStore, OpenCause, OpenError};
+use raincheck::store::{Damage, Ending, NotAStore, OpenCause, OpenError, Shelf};
 
+use crate::signs;
 use crate::support::{TestStore, expiry, json, open};
 
 /// Opening must fail; with one line, and the exit code.
@@ -133,6 +136,25 @@ async fn a_database_that_went_back_in_time_is_refused() {
 }
 
 #[tokio::test]
+async fn the_marker_of_a_store_at_rest_counts_all_of_its_commits() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let opened = open(&path).unwrap();
+    let count = || {
+        let marker = fs::read_to_string(path.join("raincheck.store")).unwrap();
+        marker.split(' ').nth(3).unwrap().parse::<u64>().unwrap()
+    };
+    let before = count();
+    // As a rule all within the second in which the marker is not written again.
+    for number in 0..5u8 {
+        opened.store.shelve(Shelf::History, "name", Some(vec![number])).await.unwrap();
+    }
+    signs::files("the last commit is counted", &path, Duration::from_secs(30), || count() == before + 5).await;
+    opened.store.close().await;
+    assert_eq!(count(), before + 5);
+}
+
+#[tokio::test]
 async fn a_database_without_our_description_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
@@ -163,6 +185,7 @@ async fn zeroed_pages_are_refused_or_survived_but_never_a_panic() {
         copy(good.path(), broken.path());
         let db = OpenOptions::new().write(true).open(broken.path().join("db")).unwrap();
         db.write_all_at(&[0; 4096], page * 4096).unwrap();
+        let before = contents(broken.path());
         match open(broken.path()) {
             Ok(opened) => {
                 // The open tasks were all read; whatever else the page held answers for itself.
@@ -172,11 +195,65 @@ async fn zeroed_pages_are_refused_or_survived_but_never_a_panic() {
             Err(error) => {
                 assert!(matches!(error.exit_code(), 70), "{error}");
                 assert!(!error.to_string().contains('\n'));
+                assert_eq!(differences(&before, &contents(broken.path())), [""; 0], "page {page}");
                 refusals += 1;
             }
         }
     }
     assert!(refusals > 0);
+}
+
+/// As a process leaves it that was killed: nothing was cut off or put in order.
+async fn killed_store(to: &Path) -> usize {
+    let test = TestStore::new();
+    let mut runs = tokio::task::JoinSet::new();
+    for number in 0..300 {
+        let (store, task) = (test.store.clone(), test.running(expiry(60, 30)));
+        runs.spawn(async move {
+            let id = store.create(task).await.unwrap().id;
+            if number % 2 == 0 {
+                store.settle(&id, Ending::Completed(json(&format!("[{:3000}]", 1)))).await.unwrap();
+            }
+        });
+    }
+    runs.join_all().await;
+    copy(&test.directory.path().join("store"), to);
+    let marker = fs::read_to_string(to.join("raincheck.store")).unwrap();
+    let length = fs::metadata(to.join("db")).unwrap().len();
+    // As the marker is a second later.
+    test.jobs.stop();
+    test.store.close().await;
+    let closed = fs::read_to_string(test.directory.path().join("store/raincheck.store")).unwrap();
+    assert!(marker.starts_with("raincheck-store 3 open ") && closed.starts_with("raincheck-store 3 closed "));
+    let commits = closed.split(' ').nth(3).unwrap();
+    fs::write(to.join("raincheck.store"), format!("raincheck-store 3 open {commits} 0\n")).unwrap();
+    usize::try_from(length).unwrap()
+}
+
+#[tokio::test]
+async fn a_store_that_is_refused_is_byte_for_byte_what_it_was_and_opens_when_it_is_repaired() {
+    let good = tempfile::tempdir().unwrap();
+    let length = killed_store(good.path()).await;
+    let mut refusals = 0;
+    for at in (3000..length).step_by(length / 24) {
+        let broken = tempfile::tempdir().unwrap();
+        copy(good.path(), broken.path());
+        let db = OpenOptions::new().read(true).write(true).open(broken.path().join("db")).unwrap();
+        let (at, mut byte) = (u64::try_from(at).unwrap(), [0]);
+        db.read_exact_at(&mut byte, at).unwrap();
+        db.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        let before = contents(broken.path());
+        let Err(error) = open(broken.path()) else { continue };
+        assert_eq!(error.exit_code(), 70, "{error}");
+        assert_eq!(differences(&before, &contents(broken.path())), [""; 0], "byte {at}: {error}");
+        refusals += 1;
+        db.write_all_at(&byte, at).unwrap();
+        let opened = open(broken.path()).unwrap();
+        assert_eq!(opened.left_open.len(), 150);
+        assert!(!broken.path().join("before-opening").exists());
+        opened.store.close().await;
+    }
+    assert!(refusals > 3, "{refusals}");
 }
 
 #[tokio::test]
@@ -195,10 +272,10 @@ async fn a_store_that_wrote_blobs_is_refused() {
     let test = closed_store().await;
     let path = test.directory.path().join("store");
     File::create(path.join("blobs/17")).unwrap();
+    let before = contents(&path);
     let error = refused(&path, 70, "values outside of its log");
     assert!(matches!(error.cause(), OpenCause::Corrupt(Damage::Blobs)), "{error}");
-    // The length of the database at its closing is forgotten as soon as sled may have changed it.
-    assert!(fs::read_to_string(path.join("raincheck.store")).unwrap().starts_with("raincheck-store 3 open "));
+    assert_eq!(differences(&before, &contents(&path)), [""; 0]);
 }
 
 #[tokio::test]
@@ -226,4 +303,26 @@ fn copy(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+/// All that is in a directory, but for our lock.
+fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            let below = contents(&entry.path()).into_iter();
+            found.extend(below.map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)));
+        } else if name != "lock" {
+            found.insert(name, fs::read(entry.path()).unwrap());
+        }
+    }
+    found
+}
+
+/// The names of what is not the same.
+fn differences<'a>(before: &'a BTreeMap<String, Vec<u8>>, after: &'a BTreeMap<String, Vec<u8>>) -> Vec<&'a str> {
+    let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    names.into_iter().filter(|name| before.get(*name) != after.get(*name)).map(String::as_str).collect()
 }

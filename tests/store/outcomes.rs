@@ -53,6 +53,7 @@ async fn what_is_in_the_directory_is_for_nobody_else() {
     let test = test.reopened().await;
     let store = test.directory.path().join("store");
     assert_eq!(mode(&store), 0o700);
+    assert_eq!(mode(&store.join("blobs")), 0o700);
     for name in ["db", "conf", "lock", "raincheck.store"] {
         assert_eq!(mode(&store.join(name)), 0o600, "{name}");
     }

@@ -65,7 +65,8 @@ async fn status(store: &Store, id: &TaskId) -> Option<&'static str> {
 async fn a_store_on_a_bad_disk_shows_nothing_that_is_not_durable() {
     let log = Said::new();
     let kept = log.clone();
-    tracing_subscriber::fmt().with_ansi(false).with_writer(move || kept.clone()).init();
+    let shown = tracing_subscriber::EnvFilter::new("info,raincheck::runner=debug");
+    tracing_subscriber::fmt().with_env_filter(shown).with_ansi(false).with_writer(move || kept.clone()).init();
     nothing_is_visible_before_it_is_durable().await;
     behind_a_slow_flush_writes_are_bounded_and_reads_go_on().await;
     a_failed_commit_leaves_nothing_and_the_store_mends_itself(&log).await;
@@ -201,7 +202,7 @@ async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
 
     let fault = Fault::refuse();
     server.done(Outcome::Result(json(r#"{"content":[]}"#)));
-    log.until(Duration::from_secs(30), |log| log.contains("an outcome waits for the store")).await;
+    log.until(Duration::from_secs(30), |log| log.contains("an outcome still waits for the store")).await;
     fault.release();
     let ended = async {
         loop {
@@ -214,6 +215,10 @@ async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
     };
     let task = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
     assert_eq!(store.outcome(&task).await.unwrap().as_str(), r#"{"content":[]}"#);
+    log.until(Duration::from_secs(30), |log| log.contains("an outcome that waited for the store waits no longer"))
+        .await;
+    // Said aloud once, however often it was tried.
+    assert_eq!(log.text().matches(": an outcome waits for the store").count(), 1, "{}", log.text());
     store.close().await;
 }
 

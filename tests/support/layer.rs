@@ -130,6 +130,11 @@ impl Proxy {
         Setup::of(policy).start()
     }
 
+    /// With a clock that the test sets.
+    pub fn timed(clock: SharedClock, policy: ToolPolicy) -> Self {
+        Setup { clock, ..Setup::of(policy) }.start()
+    }
+
     pub fn bounded(policy: ToolPolicy, bounds: Bounds) -> Self {
         Setup { bounds, ..Setup::of(policy) }.start()
     }
@@ -184,7 +189,8 @@ impl Proxy {
         Setup { rules, ..Setup::of(policy) }.start_in(self.folder)
     }
 
-    async fn crashes_until(self, clock: SharedClock, policy: ToolPolicy) -> Self {
+    /// The process is killed, and another one with this clock takes up what is in the store.
+    pub async fn crashes_until(self, clock: SharedClock, policy: ToolPolicy) -> Self {
         // Nothing can be written any more.
         self.store.close().await;
         self.end().await;

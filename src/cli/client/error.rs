@@ -4,6 +4,8 @@ use std::fmt;
 
 use http::StatusCode;
 
+use super::super::terminal::{one_line, plain};
+use super::view::Asked;
 use crate::protocol::RpcError;
 use crate::protocol::error::code;
 
@@ -22,6 +24,8 @@ pub(crate) enum ClientError {
     Status(StatusCode),
     /// What came is no answer of MCP 2026-07-28; the text says why.
     NotMcp(String),
+    /// The tool asks for what this client cannot give.
+    Asks(Vec<Asked>),
     /// The server's own error.
     Rpc(RpcError),
 }
@@ -43,7 +47,7 @@ impl ClientError {
                 status.is_server_error()
                     || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
             }
-            Self::NotMcp(_) | Self::Rpc(_) => false,
+            Self::NotMcp(_) | Self::Asks(_) | Self::Rpc(_) => false,
         }
     }
 }
@@ -53,8 +57,8 @@ impl fmt::Display for ClientError {
         match self {
             Self::Unreachable { at, source } => {
                 // What rustls says of a server that answers in plain HTTP.
-                let plain = at.starts_with("https:") && format!("{source:?}").contains("InvalidContentType");
-                let advice = if plain { " over TLS (is it http:// in place of https://?)" } else { "" };
+                let is_plain = at.starts_with("https:") && format!("{source:?}").contains("InvalidContentType");
+                let advice = if is_plain { " over TLS (is it http:// in place of https://?)" } else { "" };
                 write!(f, "the server at {at} cannot be reached{advice}")
             }
             Self::Broken(_) => f.write_str("the connection broke before the answer was there"),
@@ -69,7 +73,18 @@ impl fmt::Display for ClientError {
                 write!(f, "the server answered with HTTP status {status}{advice}")
             }
             Self::NotMcp(why) => write!(f, "this is no answer of MCP 2026-07-28: {why}"),
-            Self::Rpc(error) => write!(f, "{}", super::super::terminal::plain(&error.to_string())),
+            Self::Asks(asked) => {
+                f.write_str("the tool asks for input that cannot be given here:")?;
+                for asked in asked {
+                    let (method, message) = (one_line(&asked.method, 64), one_line(&asked.message(), 200));
+                    write!(f, " {message}")?;
+                    if message != method {
+                        write!(f, " ({method})")?;
+                    }
+                }
+                Ok(())
+            }
+            Self::Rpc(error) => write!(f, "{}", plain(&error.to_string())),
         }
     }
 }
@@ -78,7 +93,7 @@ impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Unreachable { source, .. } | Self::Broken(source) => Some(source.as_ref()),
-            Self::Status(_) | Self::NotMcp(_) | Self::Rpc(_) => None,
+            Self::Status(_) | Self::NotMcp(_) | Self::Asks(_) | Self::Rpc(_) => None,
         }
     }
 }

@@ -241,7 +241,7 @@ impl fmt::Display for HandlesError {
             HandlesFault::Unknown(prefix) => {
                 write!(
                     f,
-                    "no handle in {path} begins with \"{}\"; for a handle that is not there name its server with --url (get, answer, cancel)",
+                    "no handle in {path} begins with \"{}\"; for one that is not there give the whole handle, and its server with --url (get, answer, cancel)",
                     prefix.escape_debug()
                 )
             }

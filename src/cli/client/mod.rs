@@ -20,5 +20,5 @@ pub(super) use follow::{End, Follow};
 pub(super) use handles::{Handle, Handles};
 pub(super) use person::Person;
 pub(super) use show::{Display, Voice, failure, result};
-pub(super) use view::{Status, TaskView, questions};
+pub(super) use view::{Asked, Status, TaskView, questions};
 pub(super) use wire::Wire;

@@ -37,7 +37,7 @@ impl Person {
 
     /// Whether all of these can be answered.
     pub(crate) fn can_answer(&self, asked: &[Asked]) -> bool {
-        self.is_here() && asked.iter().all(|asked| asked.method == "elicitation/create")
+        self.is_here() && asked.iter().all(Asked::is_elicitation)
     }
 
     /// The answers, under their keys.

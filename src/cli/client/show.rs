@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::super::terminal::{one_line, plain, say};
 use super::view::{Status, TaskView};
+use crate::clock::rough;
 use crate::protocol::{Json, Progress, RpcError};
 
 /// Shows on stderr how far a call is.
@@ -192,13 +193,23 @@ pub(crate) fn failure(error: &RpcError) -> String {
     let wait = data.get("retryAfterMs").and_then(Value::as_u64).map(Duration::from_millis);
     match (data.get("retryable").and_then(Value::as_bool), wait) {
         (Some(true), Some(wait)) => {
-            let _ = write!(text, "\nIt may be called again in {}.", humantime::format_duration(wait));
+            let wait = rough(wait).to_string();
+            // Many a message of ours has said it.
+            if !error.message().contains(&format!(" in {wait}")) {
+                let _ = write!(text, "\nIt may be called again in {wait}.");
+            }
         }
         (Some(true), None) => text.push_str("\nIt may be called again: nothing was run."),
-        (Some(false), _) => text.push_str(match data.get("reason").and_then(Value::as_str) {
-            Some("unauthorized") => "\nCredentials are given with -H 'Authorization: Bearer ...' (or -H @FILE).",
-            _ => "\nCalling it again would fail again.",
-        }),
+        (Some(false), _) if data.get("reason").and_then(Value::as_str) == Some("unauthorized") => {
+            // A gateway's header, where that names the caller.
+            let header = data.get("header").and_then(Value::as_str);
+            let header = header.map_or_else(
+                || "Credentials are given with -H 'Authorization: Bearer ...'".to_owned(),
+                |name| format!("To call as the gateway does give -H '{}: NAME'", one_line(name, 64)),
+            );
+            let _ = write!(text, "\n{header} (or -H @FILE).");
+        }
+        (Some(false), _) => text.push_str("\nCalling it again would fail again."),
         // Only our own errors say so; of others nothing is known.
         (None, _) => match data.get("reason").and_then(Value::as_str) {
             Some("timeout" | "idle_timeout" | "input_timeout" | "over_budget") => {
@@ -213,6 +224,8 @@ pub(crate) fn failure(error: &RpcError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::protocol::{Failure, Reason, Retry};
 
@@ -264,10 +277,17 @@ mod tests {
         let shown = |retry| failure(&RpcError::from(&Failure::new(Reason::Busy, "full", retry)));
         assert!(shown(Retry::Yes).contains("[busy]\nIt may be called again: nothing was run."));
         assert!(shown(Retry::After(Duration::from_secs(2))).ends_with("again in 2s."));
+        let day = Retry::After(Duration::from_millis(86_400_000 + 26 * 60_000 + 7231));
+        assert!(shown(day).ends_with("It may be called again in 1day 27m."), "{}", shown(day));
+        let told = Failure::new(Reason::RateLimited, "try again in 1day 27m", day);
+        assert_eq!(failure(&RpcError::from(&told)).matches("1day").count(), 1);
         assert!(shown(Retry::No).ends_with("would fail again."));
         assert!(shown(Retry::Unknown).ends_with("check before you call it again."));
         let closed = RpcError::from(&Failure::new(Reason::Unauthorized, "not known here", Retry::No));
         assert!(failure(&closed).ends_with("with -H 'Authorization: Bearer ...' (or -H @FILE)."));
+        let data = json!({ "reason": "unauthorized", "retryable": false, "header": "x-user" });
+        let unnamed = failure(&RpcError::with_data(-31006, "not named", Some(&Json::from_value(&data))));
+        assert!(unnamed.ends_with("give -H 'x-user: NAME' (or -H @FILE).") && !unnamed.contains("Bearer"), "{unnamed}");
         assert_eq!(failure(&RpcError::new(-1, "no")), "no (-1)");
     }
 }

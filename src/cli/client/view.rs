@@ -129,6 +129,11 @@ pub(crate) fn questions(requests: Option<&Json>) -> Vec<Asked> {
 }
 
 impl Asked {
+    /// Whether a person is asked, and no model or program.
+    pub(crate) fn is_elicitation(&self) -> bool {
+        self.method == "elicitation/create"
+    }
+
     /// What it says.
     pub(crate) fn message(&self) -> String {
         self.text("message").unwrap_or_else(|| self.method.clone())

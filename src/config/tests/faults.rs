@@ -238,6 +238,22 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
             ("tool[0].max_runing", "did you mean \"max_running\"?"),
         ],
     ),
+    (
+        "[listen]\nhttp = \"0.0.0.0:8098\"\n[owner]\nallow_anonymous = true\n[admin]\nhttp = \"127.0.0.1:8098\"",
+        &[("admin.http", "takes this port on every address")],
+    ),
+    (
+        "[listen]\nhttp = \"127.0.0.1:8098\"\n[admin]\nhttp = \"[::]:8098\"\ntoken = \"t\"",
+        &[("admin.http", "takes this port on every address, that of listen.http (127.0.0.1:8098) too")],
+    ),
+    (
+        "[[owner.token]]\nname = \"ann\"\ntoken = \"a b\"\n[[owner.limit]]\nname = \"an\"",
+        &[("owner.token[0].token", "without spaces"), ("owner.limit[0].name", "no [[owner.token]] has this name")],
+    ),
+    (
+        "[defaults]\nafter = \"2h\"\n[[tool]]\nmatch = \"a\"\n[[tool]]\nmatch = \"b\"\nkeep = \"1h\"\n[[tool]]\nmatch = \"c\"\nmode = \"auto\"",
+        &[("defaults.after", "must be shorter than timeout"), ("tool[2].after", "must be shorter than timeout")],
+    ),
     ("[[tool]]\nmatch = \"a**\"", &[("tool[0].match", "write it once")]),
     ("a = \nb = 2\nc = [", &[("syntax", "the value of a"), ("syntax", "the list of c has no end: a ] is missing")]),
     (

@@ -50,6 +50,14 @@ fn a_fault_names_its_line() {
 }
 
 #[test]
+fn an_open_door_is_told_with_the_line_of_its_address_unless_a_variable_has_set_it() {
+    let text = format!("{SERVER}[listen]\nhttp = \"0.0.0.0:80\"\n");
+    assert_eq!(faults(&text, &Environment::default())[0].line, Some(5));
+    let set = Environment::of([("RAINCHECK_LISTEN_HTTP", "0.0.0.0:81")]);
+    assert_eq!(faults(&text, &set)[0].line, None);
+}
+
+#[test]
 fn an_empty_text_asks_for_a_server() {
     assert_eq!(faults("", &Environment::default())[0].path, "server");
 }

@@ -31,6 +31,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Turn {
     last_attempt: Option<Instant>,
+    /// When no fetch counts any more of those that were made so far.
+    paid: Option<Instant>,
     last_error: Option<FetchError>,
     generation: u64,
 }
@@ -63,8 +65,11 @@ pub(super) enum Lookup {
 const FRESH: Duration = Duration::from_mins(10);
 /// For how long keys are used while the issuer cannot be reached.
 const STALE: Duration = Duration::from_hours(24);
-/// The least time between two fetches: tokens with made-up key ids must not become a load on the issuer.
+/// The time between two fetches in the long run, and after one that failed: tokens with made-up key ids must not become a
+/// load on the issuer.
 const PAUSE: Duration = Duration::from_secs(10);
+/// So many fetches that succeed may come one after the other, so that a made-up key id does not hold up who has a new key.
+const AT_ONCE: u32 = 4;
 /// Keys of a set that are tried for a token that names none.
 const TRIED: usize = 8;
 /// Keys of a set that are looked at.
@@ -113,12 +118,16 @@ impl Keys {
         &self.0.jobs
     }
 
-    /// The keys, fetched again since `seen` did not have what was looked for; the same ones if that was just done.
+    /// Keys that were fetched after this was called, since `seen` did not have what was looked for. An error if they
+    /// cannot be had now: then nobody can say whether the issuer knows more by now.
     pub(super) async fn renewed(&self, seen: &Arc<KeySet>) -> Result<Arc<KeySet>, FetchError> {
+        let asked = Instant::now();
         match self.current() {
-            Some(keys) if !Arc::ptr_eq(&keys, seen) => Ok(keys),
-            _ => self.fetch(Instant::now()).await,
+            Some(keys) if !Arc::ptr_eq(&keys, seen) => return Ok(keys),
+            _ => {}
         }
+        let keys = self.fetch(asked).await?;
+        if keys.fetched >= asked { Ok(keys) } else { Err(FetchError::TooSoon) }
     }
 
     /// Fetches, unless somebody else has since `asked`, or it was tried too short a time ago.
@@ -130,9 +139,7 @@ impl Keys {
         {
             return Ok(Arc::clone(keys));
         }
-        if let Some(last) = turn.last_attempt
-            && last.elapsed() < PAUSE
-        {
+        if !turn.may_fetch(Instant::now()) {
             return usable(current).ok_or_else(|| turn.last_error.clone().unwrap_or(FetchError::TooSoon));
         }
         turn.last_attempt = Some(Instant::now());
@@ -159,6 +166,19 @@ impl Keys {
 
     fn current(&self) -> Option<Arc<KeySet>> {
         self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Turn {
+    /// Whether another fetch may be made now; counts it if so.
+    fn may_fetch(&mut self, now: Instant) -> bool {
+        let failed_just_now = self.last_error.is_some() && self.last_attempt.is_some_and(|last| now < last + PAUSE);
+        let paid = self.paid.map_or(now, |paid| paid.max(now));
+        if failed_just_now || paid > now + PAUSE * (AT_ONCE - 1) {
+            return false;
+        }
+        self.paid = Some(paid + PAUSE);
+        true
     }
 }
 

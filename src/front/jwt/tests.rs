@@ -175,17 +175,38 @@ async fn new_keys_are_found_and_tokens_of_old_ones_end_with_them() {
     let (a, b) = (signer("a", Algorithm::ES256), signer("b", Algorithm::ES256));
     let (_directory, path, verifier) = from_file(&key_set(&[&a]));
     let (old, new) = (a.sign(&claims(|_| {})), b.sign(&claims(|_| {})));
+    let publish = async |signers: &[&Signer]| {
+        std::fs::write(&path, key_set(signers)).unwrap();
+        // What was fetched in this very moment would be taken for what is there now.
+        tokio::time::advance(Duration::from_millis(1)).await;
+    };
+    let made_up = signer("made up", Algorithm::ES256).sign(&claims(|_| {}));
     assert_eq!(why(&verifier, &old).await, "taken");
-    std::fs::write(&path, key_set(&[&b])).unwrap();
-    // Made-up key ids must not become a load on the issuer.
-    assert_eq!(why(&verifier, &new).await, "the token is signed by a key that is not known");
-    tokio::time::advance(Duration::from_secs(11)).await;
+    tokio::time::advance(Duration::from_millis(1)).await;
+    // A key id that somebody has made up holds nobody up.
+    assert_eq!(why(&verifier, &made_up).await, "the token is signed by a key that is not known");
+    publish(&[&b]).await;
     assert_eq!(why(&verifier, &new).await, "taken");
+    tokio::time::advance(Duration::from_millis(1)).await;
     assert_eq!(why(&verifier, &old).await, "the token is signed by a key that is not known");
+    // But many must not become a load on the issuer; then nobody can say.
+    publish(&[&a, &b]).await;
+    assert_eq!(why(&verifier, &made_up).await, "no keys");
+    assert_eq!(why(&verifier, &old).await, "no keys");
+    assert_eq!(why(&verifier, &new).await, "taken");
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert_eq!(why(&verifier, &old).await, "taken");
+    tokio::time::advance(Duration::from_mins(1)).await;
     // A key of the same name that is another.
     let other = Signer("b", Algorithm::ES256, signer("a", Algorithm::ES256).2);
-    std::fs::write(&path, key_set(&[&other])).unwrap();
+    publish(&[&other]).await;
     assert_eq!(why(&verifier, &new).await, "taken");
+    assert_eq!(why(&verifier, &other.sign(&claims(|_| {}))).await, "taken");
+    assert_eq!(why(&verifier, &new).await, "the signature is wrong");
+    publish(&[&b]).await;
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert_eq!(why(&verifier, &new).await, "taken");
+    publish(&[&other]).await;
     tokio::time::advance(Duration::from_secs(601)).await;
     // Nobody waits for the issuer while there are keys: they are renewed in the background.
     assert_eq!(why(&verifier, &new).await, "taken");

@@ -17,6 +17,7 @@ use super::line::{FairLine, Line};
 use super::pace::Pace;
 use super::refusal;
 use super::slots::{Claim, Slots};
+use super::told::{Asker, Told};
 use crate::config::{OwnerLimits, ToolPolicy};
 use crate::protocol::{Failure, Principal};
 use crate::runner::Bounds;
@@ -33,6 +34,8 @@ pub(in crate::runner) struct Gate {
 struct State {
     slots: Slots,
     line: FairLine<Waiting>,
+    /// Who was told to come when there is a place in the line.
+    told: Told,
     most_waiting: usize,
     next_ticket: u64,
     pace: Pace,
@@ -104,6 +107,7 @@ impl Gate {
         let state = State {
             slots: Slots::new(bounds.running, bounds.rate),
             line: FairLine::default(),
+            told: Told::default(),
             most_waiting: bounds.waiting,
             next_ticket: 0,
             pace: Pace::default(),
@@ -138,9 +142,11 @@ impl Gate {
         }
         let key = (owner, (guest.tool.as_ref().map_or(NO_TOOL, tool_key), ()));
         let fits = slots.fit(&claim);
-        if !fits {
-            state.check_line(&claim, guest, &key)?;
+        let nobody_may_wait = |tool: GuestTool<'_>| tool.policy.max_queued == Some(0);
+        if !fits || state.most_waiting == 0 || limited.is_some_and(nobody_may_wait) {
+            state.check_line(&claim, guest, &key, fits)?;
         }
+        state.served(&claim);
         if let Some(tool) = &guest.tool {
             state.slots.count_start(&claim, tool);
         }
@@ -179,39 +185,72 @@ impl Gate {
 }
 
 impl State {
-    /// Whether one more may wait.
-    fn check_line(&self, claim: &Claim, guest: &Guest<'_>, key: &Key) -> Result<(), Failure> {
-        let left = self.most_waiting.saturating_sub(self.line.len());
-        let (owner, tool) =
-            (self.slots.owners.get(claim.owner), claim.tool.and_then(|place| self.slots.tools.get(place)));
-        let owner_waits = owner.map_or(0, |owner| owner.waiting);
-        if let (Some(guest), Some(tool)) = (&guest.tool, tool)
+    /// Whether one more may wait, or where nobody may, run. Who may not is told when to come, and comes then before others
+    /// who have as little in the line.
+    fn check_line(&mut self, claim: &Claim, guest: &Guest<'_>, key: &Key, fits: bool) -> Result<(), Failure> {
+        let (now, company, asker) = (Instant::now(), self.slots.company, Asker { owner: claim.who, rested_at: None });
+        let (of_tool, of_all) = (self.waiting_at(key), self.line.len());
+        let owner = self.slots.owners.get(claim.owner);
+        let (waiting, tools_waiting) = owner.map_or((0, 0), |owner| (owner.waiting, owner.tools_waiting));
+        let free = self.slots.free();
+        if let (Some(guest), Some(tool)) = (&guest.tool, claim.tool.and_then(|place| self.slots.tools.get_mut(place)))
             && let Some(most) = guest.policy.max_queued
         {
-            let left = most.saturating_sub(tool.waiting);
-            if left == 0 {
-                return Err(refusal::tool_queue_full(guest.name, tool.pace.estimate()));
-            }
-            if !self.slots.company.may_take(most, left, self.waiting_at(key)) {
-                return Err(refusal::tool_queue_share_full(guest.name, tool.pace.estimate()));
+            let ahead = tool.told.ahead(&asker, now, |_| 0) as usize;
+            let left = match (fits, most) {
+                (true, 0) => guest.policy.max_running.map_or(usize::MAX, |most| tool.free(most)),
+                (true, _) => usize::MAX,
+                (false, _) => most.saturating_sub(tool.waiting),
+            };
+            let wait = tool.pace.estimate();
+            let refused = if left <= ahead {
+                Some(refusal::tool_queue_full(guest.name, wait))
+            } else if !fits && !company.may_take(most, left, of_tool) {
+                Some(refusal::tool_queue_share_full(guest.name, wait))
+            } else {
+                None
+            };
+            if let Some(refused) = refused {
+                if of_tool == 0 {
+                    tool.told.tell(asker, now + wait + wait, now, |_| 0);
+                }
+                return Err(refused);
             }
         }
-        let tool_calls = owner.map_or(0, |owner| owner.tools_waiting);
-        if guest.tool.and_then(|tool| tool.limits.max_queued).is_some_and(|most| tool_calls >= most) {
+        if !fits && guest.tool.and_then(|tool| tool.limits.max_queued).is_some_and(|most| tools_waiting >= most) {
             return Err(refusal::owner_queue_full(self.pace.estimate()));
         }
-        if left == 0 {
-            return Err(refusal::queue_full(self.pace.estimate()));
+        let ahead = self.told.ahead(&asker, now, |_| 0) as usize;
+        let left = match (fits, self.most_waiting) {
+            (true, 0) => free,
+            (true, _) => usize::MAX,
+            (false, most) => most.saturating_sub(of_all),
+        };
+        let wait = self.pace.estimate();
+        let refused = if left <= ahead {
+            refusal::queue_full(wait)
+        } else if !fits && !company.may_take(self.most_waiting, left, waiting) {
+            refusal::queue_share_full(wait)
+        } else {
+            return Ok(());
+        };
+        if waiting == 0 {
+            self.told.tell(asker, now + wait + wait, now, |_| 0);
         }
-        if !self.slots.company.may_take(self.most_waiting, left, owner_waits) {
-            return Err(refusal::queue_share_full(self.pace.estimate()));
-        }
-        Ok(())
+        Err(refused)
     }
 
     /// How many calls of this owner wait for this tool.
     fn waiting_at(&self, (owner, (tool, ())): &Key) -> usize {
         self.line.within(owner).and_then(|tools| tools.within(tool)).map_or(0, Line::len)
+    }
+
+    /// It has what it may have been told to come for.
+    fn served(&mut self, claim: &Claim) {
+        self.told.served(claim.who);
+        if let Some(tool) = claim.tool.and_then(|place| self.slots.tools.get_mut(place)) {
+            tool.told.served(claim.who);
+        }
     }
 
     fn push(&mut self, key: Key, claim: Claim, slots: oneshot::Sender<Permits>) -> u64 {
@@ -228,7 +267,7 @@ impl State {
     /// Takes the first out whom the free slots fit, and its slots for it.
     fn pop(&mut self) -> Option<Waiting> {
         let slots = &self.slots;
-        if self.line.len() == 0 || slots.are_taken() {
+        if self.line.len() == 0 || slots.free() == 0 {
             return None;
         }
         let next = self.line.pop(&mut |waiting: &Waiting| slots.fit(&waiting.claim))?;

@@ -19,6 +19,7 @@ mod table;
 mod tests;
 mod told;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +96,11 @@ impl Admission {
         })
     }
 
+    /// Whose share a run takes: what an owner left and what it calls anew count together.
+    pub(super) fn sharer<'a>(&self, principal: &'a Principal) -> Cow<'a, Principal> {
+        self.strangers.find(principal).map_or(Cow::Borrowed(principal), Cow::Owned)
+    }
+
     /// Lets a call in, or says why not. Then nothing was counted.
     pub(super) fn admit(&self, principal: &Principal, plan: &Plan) -> Result<Admitted, Failure> {
         let fare = self.fare(principal, plan, plan.policy.price)?;
@@ -109,9 +115,8 @@ impl Admission {
 
     /// Takes slots, or a place in the line.
     pub(super) fn enter(&self, principal: &Principal, plan: &Plan) -> Result<Entry, Failure> {
-        let recorded = self.strangers.find(principal);
-        // What it left and what it calls anew count together.
-        let counted = recorded.as_ref().unwrap_or(principal);
+        let sharer = self.sharer(principal);
+        let counted = &*sharer;
         let What::Tool(name) = &plan.what else {
             return self.gate.enter(&Guest { principal: counted, tool: None });
         };
@@ -200,7 +205,8 @@ fn known(store: &Store, rules: &OwnerRules) -> HashMap<[u8; 32], Principal> {
 /// How many tasks each owner may have.
 fn quotas(rules: &OwnerRules, known: &HashMap<[u8; 32], Principal>) -> Quotas {
     let most = |limits: &OwnerLimits| limits.max_tasks.map(|most| most as u64);
+    let local = known.iter().find(|(_, principal)| **principal == Principal::Local).map(|(digest, _)| *digest);
     let named = known.iter().filter(|(_, principal)| name_of(principal).is_some());
     let named = named.map(|(digest, principal)| (*digest, most(rules.of(name_of(principal))))).collect();
-    Quotas { all: most(&rules.all), named }
+    Quotas { all: most(&rules.all), named, local }
 }

@@ -22,10 +22,10 @@ impl Bucket {
 
     /// How long it takes until there are so many tokens, or would be if those before were taken as they come.
     pub(super) fn wait_for(&self, tokens: u32, rate: Rate, now: Instant) -> Duration {
-        let (missing, interval) = (missing_time(self, now), rate.interval());
+        let (missing, spacing) = (missing_time(self, now), rate.spacing());
         match rate.count.checked_sub(tokens) {
-            Some(spare) => missing.saturating_sub(interval.saturating_mul(spare)),
-            None => missing.saturating_add(interval.saturating_mul(tokens.saturating_sub(rate.count))),
+            Some(spare) => missing.saturating_sub(spacing.saturating_mul(spare)),
+            None => missing.saturating_add(spacing.saturating_mul(tokens.saturating_sub(rate.count))),
         }
     }
 
@@ -37,9 +37,9 @@ impl Bucket {
         // Enough when no more than `taken` are missing of its own, and one more than that is left. It has less of the one
         // to wait for, and more of the other, the larger `taken` is: the best is where both are about the same.
         let until = |taken: u32| {
-            own.saturating_sub(rate.interval().saturating_mul(taken)).max(all.saturating_sub(room(rate, taken)))
+            own.saturating_sub(rate.spacing().saturating_mul(taken)).max(all.saturating_sub(room(rate, taken)))
         };
-        let both = (2 * rate.interval().as_nanos()).max(1);
+        let both = (2 * rate.spacing().as_nanos()).max(1);
         let best = room(rate, 0).saturating_add(own).saturating_sub(all).as_nanos() / both;
         let best = u32::try_from(best).unwrap_or(u32::MAX).min(rate.count.saturating_sub(1));
         let next = best.saturating_add(1).min(rate.count.saturating_sub(1));
@@ -50,7 +50,7 @@ impl Bucket {
     pub(super) fn take(&mut self, rate: Rate, now: Instant) {
         let full = self.full_at.map_or(now, |full| full.max(now));
         // Rates of a config are far from what an instant cannot hold.
-        self.full_at = full.checked_add(rate.interval());
+        self.full_at = full.checked_add(rate.spacing());
     }
 
     /// When nothing will be missing; `None` if it was never used.
@@ -71,12 +71,12 @@ fn missing_time(bucket: &Bucket, now: Instant) -> Duration {
 
 /// How much of that leaves one token beside those that are kept.
 fn room(rate: Rate, kept: u32) -> Duration {
-    rate.interval().saturating_mul(rate.count.saturating_sub(kept).saturating_sub(1))
+    rate.spacing().saturating_mul(rate.count.saturating_sub(kept).saturating_sub(1))
 }
 
 impl Rate {
     /// The time from one token to the next, rounded up: never more than so many in a period.
-    pub(super) fn interval(self) -> Duration {
+    pub(super) fn spacing(self) -> Duration {
         let nanos = self.per.as_nanos().div_ceil(u128::from(self.count.max(1)));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
@@ -84,7 +84,7 @@ impl Rate {
     /// How many tokens are missing where none will be at `full_at`.
     pub(super) fn had(self, full_at: Option<Instant>, now: Instant) -> u64 {
         let missing = full_at.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
-        u64::try_from(missing.as_nanos().div_ceil(self.interval().as_nanos().max(1))).unwrap_or(u64::MAX)
+        u64::try_from(missing.as_nanos().div_ceil(self.spacing().as_nanos().max(1))).unwrap_or(u64::MAX)
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
             let (mut all, mut own, mut now) = (Bucket::default(), Bucket::default(), start);
             let kept = u32::try_from(Company::Others.kept_of(count as usize)).unwrap();
             let missing = |bucket: &Bucket, now| {
-                usize::try_from(missing_time(bucket, now).as_nanos().div_ceil(rate.interval().as_nanos())).unwrap()
+                usize::try_from(missing_time(bucket, now).as_nanos().div_ceil(rate.spacing().as_nanos())).unwrap()
             };
             for (is_own, later) in takes {
                 now += Duration::from_millis(later);

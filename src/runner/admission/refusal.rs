@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::millis;
+use crate::clock::{millis, rough};
 use crate::config::{Budget, Cost, Rate};
 use crate::protocol::{Failure, Reason, Retry};
 
@@ -42,7 +42,7 @@ pub(super) fn queue_share_full(wait: Duration) -> Failure {
 
 /// Of the tool with this name, or of all. `whose` is what is to be said of the starts that there are.
 pub(super) fn shared_rate(tool: Option<&str>, rate: Rate, whose: &str, wait: Duration) -> Failure {
-    let shown_wait = rounded(wait);
+    let shown_wait = rough(wait);
     let what = match tool {
         Some(tool) => format!("{} may be started {rate} times (rate)", shown(tool)),
         None => format!("calls of tools may be started {rate} times, all together (limits.rate)"),
@@ -52,7 +52,7 @@ pub(super) fn shared_rate(tool: Option<&str>, rate: Rate, whose: &str, wait: Dur
 }
 
 pub(super) fn owner_rate(rate: Rate, wait: Duration) -> Failure {
-    let shown_wait = rounded(wait);
+    let shown_wait = rough(wait);
     let message =
         format!("you may start {rate} calls of tools (rate of the owner); nothing was sent, try again in {shown_wait}");
     Failure::new(Reason::RateLimited, message, after(wait))
@@ -64,7 +64,7 @@ pub(super) fn over_budget(price: Cost, left: Cost, budget: Budget, wait: Option<
         let message = format!("the call costs {price}, more than your whole budget of {budget}; nothing was sent");
         return Failure::new(Reason::OverBudget, message, Retry::No);
     };
-    let (price, shown_wait) = (if price == Cost::ZERO { String::new() } else { format!(" of {price}") }, rounded(wait));
+    let (price, shown_wait) = (if price == Cost::ZERO { String::new() } else { format!(" of {price}") }, rough(wait));
     let message = format!(
         "your budget of {budget} has {left} left, too little for this call{price}; nothing was sent, try again in {shown_wait}"
     );
@@ -88,12 +88,6 @@ fn after(wait: Duration) -> Retry {
 fn whole_millis(wait: Duration) -> Duration {
     let whole = Duration::from_millis(millis(wait));
     if whole < wait { whole + Duration::from_millis(1) } else { whole }
-}
-
-fn rounded(wait: Duration) -> humantime::FormattedDuration {
-    let wait = whole_millis(wait);
-    let whole = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
-    humantime::format_duration(if wait < Duration::from_secs(1) { wait } else { whole })
 }
 
 /// The name of a tool, as a caller chose it, in a sentence.

@@ -8,6 +8,7 @@ use super::rate::Bucket;
 use super::refusal;
 use super::starts::{Owner, Starts};
 use super::table::{Row, Table};
+use super::told::Told;
 use crate::config::Rate;
 use crate::protocol::Failure;
 use crate::share::Company;
@@ -69,6 +70,8 @@ pub(super) struct ToolRow {
     running: usize,
     /// Calls in the line.
     pub(super) waiting: usize,
+    /// Who was told to come when there is a place in its line.
+    pub(super) told: Told,
     starts: Starts,
     /// How fast its calls get on.
     pub(super) pace: Pace,
@@ -95,9 +98,9 @@ impl Slots {
         }
     }
 
-    /// Whether none is free.
-    pub(super) const fn are_taken(&self) -> bool {
-        self.free == 0
+    /// How many are free.
+    pub(super) const fn free(&self) -> usize {
+        self.free
     }
 
     /// Whether the run could have its slots now.
@@ -205,6 +208,13 @@ impl Slots {
     }
 }
 
+impl ToolRow {
+    /// How many of `most` slots are free.
+    pub(super) const fn free(&self, most: usize) -> usize {
+        most.saturating_sub(self.running)
+    }
+}
+
 impl Row for OwnerRow {
     fn is_idle(&self, now: Instant) -> bool {
         self.slots == 0 && self.waiting == 0 && self.starts.is_full(now) && self.starts_of_all.is_full(now)
@@ -213,7 +223,7 @@ impl Row for OwnerRow {
 
 impl Row for ToolRow {
     fn is_idle(&self, now: Instant) -> bool {
-        self.running == 0 && self.waiting == 0 && self.starts.is_idle(now)
+        self.running == 0 && self.waiting == 0 && self.told.is_empty(now) && self.starts.is_idle(now)
     }
 }
 

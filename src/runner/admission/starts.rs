@@ -65,7 +65,7 @@ impl Starts {
 
     /// The owner was told to come after that time.
     pub(super) fn tell(&mut self, owner: Owner<'_>, wait: Duration, rate: Rate, now: Instant) {
-        let late = wait.saturating_add(rate.interval().clamp(LATE.0, LATE.1));
+        let late = wait.saturating_add(rate.spacing().clamp(LATE.0, LATE.1));
         // Rates of a config are far from what an instant cannot hold.
         if let Some(until) = now.checked_add(late) {
             self.told.tell(owner.asker(), until, now, |until| rate.had(until, now));

@@ -321,8 +321,8 @@ async fn starts_in(
         }
         tokio::time::advance(Duration::from_millis(250)).await;
     }
-    let most = f64::from(rate.count) * (1.0 + f64::from(seconds) / rate.per.as_secs_f64());
-    assert!(f64::from(starts.iter().sum::<u32>()) <= most, "{starts:?}");
+    let most = u64::from(rate.count) + u64::from(seconds * rate.count) / rate.per.as_secs();
+    assert!(u64::from(starts.iter().sum::<u32>()) <= most, "{starts:?}");
     assert!(begun.elapsed() == Duration::from_secs(seconds.into()));
     starts
 }
@@ -383,7 +383,13 @@ async fn a_rate_is_remembered_however_many_others_come() {
 #[test]
 fn nobody_is_told_to_come_back_too_early() {
     let rate = Rate { count: 1, per: Duration::from_hours(1) };
-    let table = [(1, 1, "1ms"), (2_000_000, 2, "2ms"), (2_000_001, 3, "3ms"), (1_000_000_001, 1001, "2s")];
+    let table = [
+        (1, 1, "1ms"),
+        (2_000_000, 2, "2ms"),
+        (2_000_001, 3, "3ms"),
+        (1_000_000_001, 1001, "2s"),
+        (3_601_000_000_000, 3_601_000, "1h 1m"),
+    ];
     for (nanos, millis, said) in table {
         let refused = refusal::owner_rate(rate, Duration::from_nanos(nanos));
         assert_eq!(refused.retry, Retry::After(Duration::from_millis(millis)));
@@ -432,4 +438,58 @@ fn the_one_user_has_all_starts_of_the_rate_of_all() {
     let of = Of::default();
     let _runs = [(); 3].map(|()| of.free(&gate, LOCAL, "a"));
     assert!(!of.refused(&gate, LOCAL, "b").message.contains("share"));
+}
+
+/// How many runs each has had after so many ended, where the greedy ones call whenever they may, and the third when it was
+/// told to.
+async fn runs_of_three(most_running: usize, most_queued: usize, of_tool: bool) -> [u32; 3] {
+    let policy = ToolPolicy { max_running: Some(most_running), max_queued: Some(most_queued), ..ToolPolicy::default() };
+    let (gate, of) =
+        if of_tool { (gate(100, 100), Of::tool(policy)) } else { (gate(most_running, most_queued), Of::default()) };
+    let (mut running, mut waiting, mut runs) = (std::collections::VecDeque::new(), Vec::new(), [0; 3]);
+    let mut due = tokio::time::Instant::now();
+    for _ in 0..300 {
+        for (who, name) in ["ann", "bo", "cy"].into_iter().enumerate() {
+            for _ in 0..10 {
+                if name == "cy" && due > tokio::time::Instant::now() {
+                    break;
+                }
+                match of.enter(&gate, name, "t") {
+                    Ok(Entry::Free(permits)) => {
+                        runs[who] += 1;
+                        running.push_back(permits);
+                    }
+                    Ok(Entry::Wait(ticket)) => waiting.push((who, ticket)),
+                    Err(Failure { retry: Retry::After(wait), .. }) if name == "cy" => {
+                        due = tokio::time::Instant::now() + wait;
+                    }
+                    Err(failure) => assert_eq!(failure.reason, Reason::QueueFull),
+                }
+                if name == "cy" {
+                    break;
+                }
+            }
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        running.pop_front();
+        waiting.retain_mut(|(who, ticket)| match ticket.now_or_never() {
+            Some(permits) => {
+                runs[*who] += 1;
+                running.push_back(permits);
+                false
+            }
+            None => true,
+        });
+    }
+    runs
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_who_call_again_and_again_keep_a_third_from_no_slot_and_no_place_in_line() {
+    for (running, queued) in [(1, 1), (1, 2), (1, 3), (2, 2), (2, 8), (4, 1), (4, 100), (1, 0), (4, 0)] {
+        for of_tool in [false, true] {
+            let runs = runs_of_three(running, queued, of_tool).await;
+            assert!(runs.iter().all(|own| *own >= 25), "{running} slots, {queued} places, {of_tool}: {runs:?}");
+        }
+    }
 }

@@ -53,7 +53,7 @@ impl Run {
             Standing::Plain | Standing::Recorded(_) => None,
         };
         let repeat = reservation.as_ref().map(|reservation| *reservation.repeat());
-        let task = self.record(seed.state, seed.asked, shared.store.clock().now(), repeat);
+        let task = self.record(&seed, shared.store.clock().now(), repeat);
         let (id, waits) = (task.id, matches!(task.state, State::Queued));
         let dispatch = self.parcel.luggage(waits, self.may_run_again());
         let luggage = Luggage { dispatch, anchored: seed.anchored };

@@ -8,6 +8,7 @@ mod claim;
 mod outcome;
 mod party;
 mod places;
+mod rejoin;
 mod repeat;
 mod wait;
 
@@ -15,6 +16,7 @@ pub(super) use claim::NotMade;
 pub(super) use outcome::{JOINED, cancelled};
 pub(super) use party::{Party, Round};
 pub(super) use places::{Joining, Reservation};
+pub(super) use rejoin::{Retrier, rejoin};
 pub(super) use repeat::Repeat;
 pub(super) use wait::Waiter;
 
@@ -71,7 +73,7 @@ async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> F
                     if shared.is_ending() && !task.state.is_terminal() && shared.live.get(&task.id).is_none() {
                         return answered(sender, left_behind());
                     }
-                    return join(run, task.id, sender).await;
+                    return join(run, call, task.id, sender).await;
                 }
                 Ok(Some(Claimed::Differs)) => return answered(sender, key_reused()),
                 Err(error) => return answered(sender, not_read(&error)),
@@ -87,7 +89,7 @@ async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> F
             if shared.is_ending() && shared.live.get(&id).is_none() {
                 return answered(sender, left_behind());
             }
-            return join(run, id, sender).await;
+            return join(run, call, id, sender).await;
         }
     }
 }
@@ -111,8 +113,9 @@ async fn ready(run: &Run, repeat: &Repeat, stage: &mut Stage) -> Option<TaskId> 
     }
 }
 
-async fn join(run: &Run, id: TaskId, sender: ReplySender) -> Found {
-    Box::pin(Waiter::new(run, id, sender).wait()).await;
+async fn join(run: &Run, call: &Call, id: TaskId, sender: ReplySender) -> Found {
+    let retrier = Retrier::of(call, &run.plan.server);
+    Box::pin(Waiter::new(run, id, sender).retried_by(retrier).wait()).await;
     Found::Joined
 }
 

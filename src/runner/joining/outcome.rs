@@ -24,9 +24,10 @@ pub(super) async fn of(store: &Store, task: &Committed<Task>) -> Outcome {
         },
         State::Failed { cause: Cause::Ours(failure) } => {
             let mut failure = failure.clone();
-            failure
-                .message
-                .push_str("; this is how an earlier call with the same key ended, a new run needs another key");
+            if task.key.is_some() {
+                let earlier = "; this is how an earlier call with the same key ended, a new run needs another key";
+                failure.message.push_str(earlier);
+            }
             Outcome::Failed(failure)
         }
         State::Cancelled { .. } => Outcome::Failed(cancelled()),

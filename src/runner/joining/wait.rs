@@ -8,10 +8,11 @@ use tokio::time::Instant;
 
 use super::outcome;
 use super::party::Guest;
+use super::rejoin::Retrier;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{Failure, Handle, Outcome, ReplySender, Rope};
 use crate::runner::run::Run;
-use crate::runner::{Form, Live, Occasion, Promotion, Questions, Shared, Way};
+use crate::runner::{Form, Live, Occasion, Promotion, Questions, Shared, Way, twin};
 use crate::store::Committed;
 use crate::task::{Owner, State, Task, TaskId};
 
@@ -23,6 +24,8 @@ pub(in crate::runner) struct Waiter {
     id: TaskId,
     sender: ReplySender,
     way: Way,
+    /// How this caller can come back with answers, if it can.
+    retrier: Option<Box<Retrier>>,
 }
 
 impl Waiter {
@@ -30,7 +33,18 @@ impl Waiter {
     pub(in crate::runner) fn new(run: &Run, id: TaskId, sender: ReplySender) -> Self {
         let shared = Arc::clone(&run.shared);
         let owner = shared.store.owner(&run.principal);
-        Self { shared, owner, id, sender, way: run.plan.way.clone() }
+        Self { shared, owner, id, sender, way: run.plan.way.clone(), retrier: None }
+    }
+
+    /// A retry of an earlier call.
+    pub(super) fn of_retry(shared: Arc<Shared>, id: TaskId, sender: ReplySender, way: Way, retrier: Retrier) -> Self {
+        let owner = shared.store.owner(&retrier.principal);
+        Self { shared, owner, id, sender, way, retrier: Some(Box::new(retrier)) }
+    }
+
+    /// The same, for a caller who can come back with answers.
+    pub(super) fn retried_by(self, retrier: Retrier) -> Self {
+        Self { retrier: Some(Box::new(retrier)), ..self }
     }
 
     /// Waits, and answers. A caller who leaves meanwhile changes nothing for the others.
@@ -54,11 +68,14 @@ impl Waiter {
             if let Some(round) = guest.as_ref().and_then(|guest| self.round(guest)) {
                 return self.sender.done(Outcome::Shaped(outcome::of_round(round)));
             }
-            let due = self.due(&task);
+            let age = guest.as_ref().map(|guest| guest.live().age());
+            let due = self.due(&task, age.unwrap_or_else(|| store.clock().now().since(task.created)));
             if due.is_none() && guest.as_ref().is_some_and(|guest| asks_nobody(guest.live(), &task)) {
-                return self.fail(
-                    "the earlier call asks since Raincheck was restarted, and only as a task can it be answered",
-                );
+                return match self.round_of_record(&task) {
+                    Some(round) => self.sender.done(Outcome::Shaped(round)),
+                    None => self
+                        .fail("the earlier call asks since Raincheck was restarted, and this caller cannot be asked"),
+                };
             }
             if due == Some(Duration::ZERO) {
                 if let Some(guest) = guest {
@@ -79,12 +96,12 @@ impl Waiter {
     }
 
     /// How long until this caller is to get a handle; `None` for never.
-    fn due(&self, task: &Task) -> Option<Duration> {
+    fn due(&self, task: &Task, age: Duration) -> Option<Duration> {
         match (self.way.promotion, &task.state) {
             (Promotion::Never, _) => None,
             // Its questions are answered by who has a handle.
             (Promotion::AtOnce, _) | (Promotion::After(_), State::InputRequired { .. }) => Some(Duration::ZERO),
-            (Promotion::After(after), _) => Some(task.created.after(after).since(self.shared.store.clock().now())),
+            (Promotion::After(after), _) => Some(after.saturating_sub(age)),
         }
     }
 
@@ -120,6 +137,18 @@ impl Waiter {
         }
     }
 
+    /// What a run asks that was found again, for a caller who can come back with answers.
+    fn round_of_record(&self, task: &Task) -> Option<Rope> {
+        match self.way.questions {
+            Questions::PassOn | Questions::Refuse => None,
+            Questions::Promote | Questions::First { .. } | Questions::RoundTrip => {
+                let questions = task.state.questions();
+                let can_be_asked = twin::covers_all(&self.way.abilities, questions);
+                self.retrier.as_ref().filter(|_| can_be_asked).map(|it| it.round(&self.shared.store, task, questions))
+            }
+        }
+    }
+
     async fn elapsed(&self, due: Option<Duration>) {
         match due {
             Some(due) => self.shared.jobs.alarm(Instant::now() + due).await,
@@ -132,7 +161,7 @@ impl Waiter {
     }
 }
 
-/// Whether a run of an earlier process waits for an answer: those who are held have no way to give it.
+/// Whether a run of an earlier process waits for an answer: nobody else can ask those who are held.
 fn asks_nobody(live: &Live, task: &Task) -> bool {
     live.is_left() && matches!(task.state, State::InputRequired { .. })
 }

@@ -14,11 +14,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::run::Run;
 use super::seat::{HandleDelivery, Owned};
 use super::settler::Settler;
+use super::shown::Showing;
 use super::wishes::{Wishes, forget};
 use super::{Plan, Runner};
 use crate::config::Cost;
@@ -69,8 +71,16 @@ impl Runner {
             tracing::debug!(task = ?task.id, tool = task.tool, ?fate, "a task was left by an earlier process");
             let principal = self.0.admission.who(&task.owner);
             let plan = self.0.admission.bounded(&principal, plan);
-            let (shared, parcel, reruns) = (Arc::clone(&self.0), Parcel::Stored, task.reruns);
-            let run = Run { shared, principal, plan, parcel, reruns, spent: Cost::ZERO };
+            let run = Run {
+                shared: Arc::clone(&self.0),
+                principal,
+                plan,
+                parcel: Parcel::Stored,
+                reruns: task.reruns,
+                spent: Cost::ZERO,
+                arrived: Instant::now(),
+                showing: Showing::default(),
+            };
             let inner = inner.clone();
             match fate {
                 Fate::Send => {
@@ -147,7 +157,7 @@ impl Runner {
     /// From here on the task is live: it can be cancelled.
     fn take_up(&self, task: &Task) -> Owned {
         let shared = &self.0;
-        let live = shared.live.add_left(task.id);
+        let live = shared.live.add_left(task.id, shared.store.clock().now().since(task.created));
         let settler = Settler::new(task.id, shared.store.clone(), shared.live.clone(), shared.jobs.clone());
         Owned { settler, live, delivery: HandleDelivery::Out }
     }

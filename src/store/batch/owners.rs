@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Batch;
 use crate::clock::Timestamp;
+use crate::share::Company;
 use crate::store::error::CommitError;
-use crate::store::quota::KEPT_PART;
 use crate::task::{Owner, TaskId};
 
 /// So many of an owner's tasks are looked at for the one that goes away first. They are made in the order in which most
@@ -17,9 +17,12 @@ impl Batch<'_> {
     /// Whether an owner may have one task more.
     pub(super) fn check_owner(&mut self, owner: &Owner) -> Result<(), CommitError> {
         let max = self.shared.max_tasks;
-        let most = self.shared.quotas.read().unwrap_or_else(PoisonError::into_inner).of(owner);
+        let (most, is_local) = {
+            let quotas = self.shared.quotas.read().unwrap_or_else(PoisonError::into_inner);
+            (quotas.of(owner), quotas.local.as_ref() == Some(owner.digest()))
+        };
         let left = max.saturating_sub(self.counts.tasks);
-        let is_scarce = left <= max / KEPT_PART;
+        let is_scarce = left <= Company::Others.kept_of(places(max)) as u64;
         if most.is_none() && !is_scarce {
             return Ok(());
         }
@@ -30,7 +33,11 @@ impl Batch<'_> {
                 let next = self.next_to_go(owner)?.map(|expires| expires.since(self.now).max(Duration::from_secs(1)));
                 Err(CommitError::OwnerFull { max: most, next })
             }
-            _ if is_scarce && has >= left => Err(CommitError::ShareFull { max }),
+            // Where all are its own there is nobody to leave any to.
+            _ if is_local && has == self.counts.tasks => Ok(()),
+            _ if !Company::Others.may_take(places(max), places(left), places(has)) => {
+                Err(CommitError::ShareFull { max })
+            }
             _ => Ok(()),
         }
     }
@@ -61,4 +68,8 @@ impl Batch<'_> {
         }
         Ok(ended.or(open))
     }
+}
+
+fn places(tasks: u64) -> usize {
+    usize::try_from(tasks).unwrap_or(usize::MAX)
 }

@@ -9,6 +9,7 @@ use super::Companion;
 use super::job::{self, Arguments};
 use super::questions;
 use super::words::Said;
+use crate::clock::rough;
 use crate::policy::Policies;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Call, Failure, Json, Outcome, Retry, RpcError};
@@ -107,7 +108,7 @@ fn refused(task: &Committed<Task>, spelled: Json, message: &str) -> Outcome {
 fn again(failure: &Failure) -> Option<String> {
     match failure.retry {
         Retry::Yes => Some(" The tool may be called again.".to_owned()),
-        Retry::After(wait) => Some(format!(" The tool may be called again in {}.", humantime::format_duration(wait))),
+        Retry::After(wait) => Some(format!(" The tool may be called again in {}.", rough(wait))),
         Retry::No => Some(" To call the tool again in the same way would not help.".to_owned()),
         Retry::Unknown => None,
     }

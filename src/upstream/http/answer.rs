@@ -13,7 +13,7 @@ use super::client::why;
 use super::events::EventStream;
 use crate::protocol::json::{self, Json, JsonError};
 use crate::protocol::message::{MessageError, MessageFault};
-use crate::protocol::{Challenge, Message, RequestId, RpcError};
+use crate::protocol::{Challenge, Message, RequestId, RpcError, room};
 use crate::wakes;
 
 /// How much is read of what a server sends.
@@ -273,6 +273,7 @@ async fn collect(response: Response<Incoming>, limit: usize) -> Result<Bytes, Un
             rest.reserve(expected.max(first.len() + data.len()));
             rest.extend_from_slice(&std::mem::take(&mut first));
         }
+        room::make(&mut rest, data.len(), limit);
         rest.extend_from_slice(&data);
     }
     Ok(if rest.is_empty() { first } else { rest.freeze() })

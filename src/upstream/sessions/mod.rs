@@ -6,6 +6,7 @@
 
 mod opening;
 mod slot;
+mod tenancy;
 #[cfg(test)]
 mod tests;
 
@@ -15,18 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::opening::Key;
 use self::slot::{Slot, State, Visit, Wait};
+use self::tenancy::Tenancy;
 use super::outcome;
 use super::questions::Floor;
 use super::stdio::connection::Connection;
 use crate::config::{ServerConfig, SessionCount};
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Rope};
+use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Principal, Rope};
+use crate::share::{NoPlace, Place, Places};
 use crate::shared_map::SharedMap;
 
 pub(super) use self::opening::{Attached, Audience, Distinction, Hearer, Opening};
@@ -115,7 +117,7 @@ struct Inner<C: Connect> {
     server: Arc<ServerConfig>,
     /// In the order in which they were opened.
     rows: SharedMap<Key, Vec<Arc<Slot<C::Session>>>>,
-    room: Arc<Semaphore>,
+    room: Places,
     /// Somebody waits for room and no session was idle: the first that is used no more is to go.
     pressed: Arc<AtomicBool>,
     jobs: Jobs,
@@ -157,13 +159,6 @@ pub(super) enum Want {
 /// How long a caller waits until an idle session has made room.
 const MAKING_ROOM: Duration = Duration::from_secs(1);
 
-/// The supervisor's hold on its slot: whatever ends the supervisor, the slot is given up.
-struct Tenancy<C: Connect> {
-    sessions: Arc<Inner<C>>,
-    key: Key,
-    slot: Arc<Slot<C::Session>>,
-}
-
 impl SessionFigures {
     /// Both together.
     pub(super) fn and(self, other: Self) -> Self {
@@ -204,7 +199,7 @@ impl<C: Connect> Clone for Sessions<C> {
 impl<C: Connect> Sessions<C> {
     /// No session yet. Jobs are run in `jobs`.
     pub(super) fn new(server: Arc<ServerConfig>, connector: C, jobs: Jobs) -> Self {
-        let room = Arc::new(Semaphore::new(server.max_sessions.min(Semaphore::MAX_PERMITS)));
+        let room = Places::new(server.max_sessions);
         let closing = CancellationToken::new();
         let rows = SharedMap::default();
         Self(Arc::new(Inner {
@@ -229,7 +224,10 @@ impl<C: Connect> Sessions<C> {
         let key = self.key(caller);
         let visit = match caller.session {
             ClientSession::Legacy(_) => self.known(&key, want)?,
-            ClientSession::Stateless => self.visit(&key, || self.opening_of(caller), want).await?,
+            ClientSession::Stateless => {
+                let owner = if self.0.server.share { &Principal::Local } else { &caller.principal };
+                self.visit(&key, owner, || self.opening_of(caller), want).await?
+            }
         };
         self.settled(visit, want).await
     }
@@ -237,7 +235,7 @@ impl<C: Connect> Sessions<C> {
     /// Opens the session of a legacy client. It is closed when the guard is dropped, also while it is being opened.
     pub(super) async fn attach(&self, opening: Opening) -> Result<(Lease<C::Session>, DropGuard), Failure> {
         let key = self.key(&opening.caller);
-        let visit = self.visit(&key, || opening.clone(), Want::Presence).await?;
+        let visit = self.visit(&key, &opening.caller.principal, || opening.clone(), Want::Presence).await?;
         let guard = visit.slot.dismissed.clone().drop_guard();
         Ok((self.settled(visit, Want::Presence).await?, guard))
     }
@@ -308,27 +306,51 @@ impl<C: Connect> Sessions<C> {
         visit.ok_or_else(|| outcome::not_started(&self.0.server.name, "the client's session with it has ended"))
     }
 
-    async fn visit(&self, key: &Key, opening: impl Fn() -> Opening, want: Want) -> Result<Visit<C::Session>, Failure> {
-        if let Some(visit) = self.enter(key, &opening, want, None)? {
-            return Ok(visit);
-        }
+    /// `owner` is whose place a new session takes.
+    async fn visit(
+        &self,
+        key: &Key,
+        owner: &Principal,
+        opening: impl Fn() -> Opening,
+        want: Want,
+    ) -> Result<Visit<C::Session>, Failure> {
+        let why = match self.enter(key, owner, &opening, want, None)? {
+            Ok(visit) => return Ok(visit),
+            Err(why) => why,
+        };
         // An idle session is closed to make room, if there is one.
-        let server = &self.0.server;
-        let full = || outcome::too_many_sessions(&server.name, server.max_sessions);
-        self.0.make_room();
-        let room = tokio::time::timeout(MAKING_ROOM, Arc::clone(&self.0.room).acquire_owned()).await;
-        let permit = room.map_err(|_| full())?.map_err(|_| full())?;
-        self.enter(key, &opening, want, Some(permit))?.ok_or_else(full)
+        let room = &self.0.room;
+        let place = async {
+            match why {
+                NoPlace::Full => {
+                    self.0.make_room();
+                    room.wait(owner).await
+                }
+                NoPlace::Share if self.0.make_room_of(owner) => room.exchange(owner).await,
+                NoPlace::Share => room.wait(owner).await,
+            }
+        };
+        let place = tokio::time::timeout(MAKING_ROOM, place).await.map_err(|_| self.refusal(why))?;
+        self.enter(key, owner, &opening, want, Some(place))?.map_err(|why| self.refusal(why))
     }
 
-    /// `None` if there is no session and no room for one. `permit` is the right to open one.
+    fn refusal(&self, why: NoPlace) -> Failure {
+        let server = &self.0.server;
+        match why {
+            NoPlace::Full => outcome::too_many_sessions(&server.name, server.max_sessions),
+            NoPlace::Share => outcome::too_many_sessions_of_owner(&server.name, server.max_sessions),
+        }
+    }
+
+    /// Says why if there is no session and no room for one. `place` is the right to open one.
     fn enter(
         &self,
         key: &Key,
+        owner: &Principal,
         opening: impl Fn() -> Opening,
         want: Want,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> Result<Option<Visit<C::Session>>, Failure> {
+        place: Option<Place>,
+    ) -> Result<Result<Visit<C::Session>, NoPlace>, Failure> {
         let sessions = &self.0;
         if sessions.closing.is_cancelled() {
             return Err(outcome::stopping());
@@ -340,7 +362,7 @@ impl<C: Connect> Sessions<C> {
             row.iter().all(|slot| !slot.is_over()).then(|| slot.enter(want))
         };
         if let Some(Some(visit)) = sessions.rows.with(key, at_once) {
-            return Ok(Some(visit));
+            return Ok(Ok(visit));
         }
         let mut opened = None;
         let visit = sessions.rows.update_or_insert(key.clone(), Vec::new, |row| {
@@ -350,22 +372,26 @@ impl<C: Connect> Sessions<C> {
             }
             let taken = |slot: &Slot<_>| slot.is_resting() || (alone && slot.calls() > 0);
             if let Some(slot) = row.iter().find(|slot| !taken(slot)) {
-                return Some(slot.enter(want));
+                return Ok(slot.enter(want));
             }
-            if let Some(permit) = permit.or_else(|| Arc::clone(&sessions.room).try_acquire_owned().ok()) {
-                for resting in row.extract_if(.., |slot| slot.is_resting()) {
-                    resting.replaced();
+            let place = place.map_or_else(|| sessions.room.take(owner), Ok);
+            let why = match place {
+                Ok(place) => {
+                    for resting in row.extract_if(.., |slot| slot.is_resting()) {
+                        resting.replaced();
+                    }
+                    let slot = Arc::new(Slot::new(place, owner.clone(), Arc::clone(&sessions.pressed)));
+                    row.push(Arc::clone(&slot));
+                    let visit = slot.enter(want);
+                    opened = Some(slot);
+                    return Ok(visit);
                 }
-                let slot = Arc::new(Slot::new(permit, Arc::clone(&sessions.pressed)));
-                row.push(Arc::clone(&slot));
-                let visit = slot.enter(want);
-                opened = Some(slot);
-                return Some(visit);
-            }
+                Err(why) => why,
+            };
             // Beside other calls, where there is no room to be alone.
-            row.iter().min_by_key(|slot| slot.calls()).map(|slot| slot.enter(want))
+            row.iter().min_by_key(|slot| slot.calls()).map(|slot| slot.enter(want)).ok_or(why)
         });
-        if visit.is_none() {
+        if visit.is_err() {
             sessions.rows.remove_if(key, Vec::is_empty);
         }
         if let Some(slot) = opened {
@@ -385,87 +411,32 @@ impl<C: Connect> Sessions<C> {
     }
 }
 
-impl<C: Connect> Tenancy<C> {
-    /// The whole life of a session.
-    async fn run(self, opening: Opening) {
-        let connected = tokio::select! {
-            connected = self.sessions.connector.connect(&opening) => connected,
-            () = self.slot.dismissed.cancelled() => Err(outcome::never_sent()),
-            () = self.sessions.closing.cancelled() => Err(outcome::stopping()),
-        };
-        drop(opening);
-        let session = match connected {
-            Ok(session) => session,
-            Err(failure) => {
-                // Given up first, so that whoever learns of the failure may try again at once.
-                self.give_up();
-                self.sessions.counts.refused.fetch_add(1, Ordering::Relaxed);
-                self.slot.state.send_replace(State::Failed(failure));
-                return;
-            }
-        };
-        self.sessions.counts.opened.fetch_add(1, Ordering::Relaxed);
-        self.slot.state.send_replace(State::Open(session.clone()));
-        tokio::select! {
-            () = session.over() => {
-                self.sessions.counts.lost.fetch_add(1, Ordering::Relaxed);
-            }
-            () = self.idle() => tracing::debug!(server = %self.sessions.server.name, "an idle session is closed"),
-            () = self.slot.dismissed.cancelled() => {}
-            () = self.sessions.closing.cancelled() => {}
-        }
-        self.give_up();
-        session.close().await;
-    }
-
-    /// Resolves when nobody has used the session for `session_idle`; it is out of the table then.
-    ///
-    /// It looks when the session may have been idle for long enough, so that no call has to wake it.
-    async fn idle(&self) {
-        let patience = self.sessions.server.session_idle;
-        let mut look = Instant::now() + patience;
-        loop {
-            let unwanted = tokio::select! {
-                () = tokio::time::sleep_until(look) => false,
-                () = self.slot.unwanted.notified() => true,
-            };
-            let is_over = |since: Instant| unwanted || since.elapsed() >= patience;
-            if self.take_out(|slot| slot.idle_since().is_some_and(is_over)) {
-                return;
-            }
-            if unwanted {
-                // A call came first.
-                self.sessions.make_room();
-            }
-            look = self.slot.idle_since().unwrap_or_else(Instant::now) + patience;
-        }
-    }
-
-    /// Takes the slot out of the table if `wanted` says so, and whether it was taken.
-    fn take_out(&self, wanted: impl Fn(&Slot<C::Session>) -> bool) -> bool {
-        let rows = &self.sessions.rows;
-        let taken = rows.update(&self.key, |row| {
-            let before = row.len();
-            row.retain(|slot| !Arc::ptr_eq(slot, &self.slot) || !wanted(slot));
-            row.len() < before
-        });
-        rows.remove_if(&self.key, Vec::is_empty);
-        taken.unwrap_or(false)
-    }
-
-    fn give_up(&self) {
-        self.take_out(|_| true);
-        self.slot.retire();
-    }
-}
-
 impl<C: Connect> Inner<C> {
+    /// Has the session of this owner closed that has been idle for longest, if there is one.
+    fn make_room_of(&self, owner: &Principal) -> bool {
+        let idle = self.idlest(|slot| slot.owner == *owner);
+        if let Some(slot) = &idle {
+            slot.is_for_owner.store(true, Ordering::SeqCst);
+            slot.unwanted.notify_one();
+        }
+        idle.is_some()
+    }
+
     /// Has the session that has been idle for longest closed, or else the first that is used no more.
     fn make_room(&self) {
-        let mut longest: Option<(Instant, Arc<Slot<C::Session>>)> = None;
         self.pressed.store(true, Ordering::SeqCst);
+        if let Some(slot) = self.idlest(|_| true)
+            && self.pressed.swap(false, Ordering::SeqCst)
+        {
+            slot.unwanted.notify_one();
+        }
+    }
+
+    /// The session that has been idle for longest, of those that are wanted.
+    fn idlest(&self, wanted: impl Fn(&Slot<C::Session>) -> bool) -> Option<Arc<Slot<C::Session>>> {
+        let mut longest: Option<(Instant, Arc<Slot<C::Session>>)> = None;
         self.rows.for_each(|_, row| {
-            for slot in row {
+            for slot in row.iter().filter(|slot| wanted(slot)) {
                 if let Some(since) = slot.idle_since()
                     && longest.as_ref().is_none_or(|(other, _)| since < *other)
                 {
@@ -473,24 +444,6 @@ impl<C: Connect> Inner<C> {
                 }
             }
         });
-        if let Some((_, slot)) = longest
-            && self.pressed.swap(false, Ordering::SeqCst)
-        {
-            slot.unwanted.notify_one();
-        }
-    }
-}
-
-impl<C: Connect> Drop for Tenancy<C> {
-    fn drop(&mut self) {
-        self.give_up();
-        let broken = outcome::not_started(&self.sessions.server.name, "connecting broke off");
-        self.slot.state.send_if_modified(|state| {
-            let connecting = matches!(state, State::Connecting);
-            if connecting {
-                *state = State::Failed(broken);
-            }
-            connecting
-        });
+        longest.map(|(_, slot)| slot)
     }
 }

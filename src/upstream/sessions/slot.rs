@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Session, Want};
-use crate::protocol::{Event, Failure, ReplySender};
+use crate::protocol::{Event, Failure, Principal, ReplySender};
+use crate::share::Place;
 
 #[derive(Debug)]
 pub(super) struct Slot<S> {
@@ -19,13 +20,17 @@ pub(super) struct Slot<S> {
     quiet: Notify,
     /// To be closed if it is not in use.
     pub(super) unwanted: Notify,
+    /// Whether that is to make room for another of its owner.
+    pub(super) is_for_owner: AtomicBool,
     /// Somebody waits for room: the first session that is used no more is to go.
     pressed: Arc<AtomicBool>,
     /// To be closed although it is in use.
     pub(super) dismissed: CancellationToken,
     /// The right to use it alone, where it takes one call at a time.
     turn: Arc<Semaphore>,
-    permit: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Whose place it takes.
+    pub(super) owner: Principal,
+    place: Mutex<Option<Place>>,
 }
 
 /// To `Open` or `Failed` from `Connecting`, once.
@@ -72,16 +77,18 @@ pub(super) enum Wait {
 }
 
 impl<S: Session> Slot<S> {
-    pub(super) fn new(permit: OwnedSemaphorePermit, pressed: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(place: Place, owner: Principal, pressed: Arc<AtomicBool>) -> Self {
         Self {
             state: watch::Sender::new(State::Connecting),
             visits: Mutex::new(Visits { all: 0, calls: 0, left: Instant::now() }),
             quiet: Notify::new(),
             unwanted: Notify::new(),
+            is_for_owner: AtomicBool::default(),
             pressed,
             dismissed: CancellationToken::new(),
             turn: Arc::new(Semaphore::new(1)),
-            permit: Mutex::new(Some(permit)),
+            owner,
+            place: Mutex::new(Some(place)),
         }
     }
 
@@ -129,7 +136,7 @@ impl<S: Session> Slot<S> {
 
     /// Makes room for another session.
     pub(super) fn retire(&self) {
-        drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.place.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 

@@ -1,9 +1,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::*;
 use crate::config::Transport;
-use crate::protocol::{Credentials, Principal, Reason, TaskSupport};
+use crate::protocol::{Credentials, Json, Principal, Reason, TaskSupport};
 
 /// Opens sessions when the gate lets it.
 #[derive(Debug, Default)]
@@ -114,6 +116,53 @@ async fn one_session_too_many_is_refused_with_the_name_of_the_setting() {
     ann.over.cancel();
     ann.closed.cancelled().await;
     assert!(sessions.get(&caller("bo"), Want::Call).await.is_ok());
+}
+
+/// A caller whose clients can be asked something of its own, so that each needs a session of its own.
+fn caller_who(name: &str, can: usize) -> Caller {
+    let declared = format!(r#"{{"elicitation":{{"x{can}":{{}}}}}}"#);
+    Caller { abilities: crate::protocol::Abilities::of(Json::parse(declared.into()).unwrap()), ..caller(name) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_leaves_the_last_sessions_to_others_and_gives_up_an_idle_one_of_its_own_for_another() {
+    let sessions = sessions(3, false, Mock::default());
+    let get = |who: Caller| {
+        let sessions = sessions.clone();
+        async move { sessions.get(&who, Want::Call).await }
+    };
+    let bo = get(caller("bo")).await.unwrap();
+    let bos = bo.clone();
+    drop(bo);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let first = get(caller_who("ann", 1)).await.unwrap();
+    let refused = get(caller_who("ann", 2)).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::Busy);
+    assert!(refused.message.contains("your share") && refused.message.contains("max_sessions"), "{}", refused.message);
+    assert!(!bos.is_over() && !bos.closed.is_cancelled(), "an idle session of somebody else makes no room for ann's");
+    let anns = first.clone();
+    drop(first);
+    let second = get(caller_who("ann", 2)).await.unwrap();
+    assert!(anns.closed.is_cancelled() && !bos.closed.is_cancelled());
+    let _cy = get(caller("cy")).await.unwrap();
+    assert!(!bos.closed.is_cancelled() && !second.closed.is_cancelled());
+}
+
+#[tokio::test]
+async fn legacy_sessions_of_one_owner_are_no_more_than_its_share() {
+    let sessions = sessions(4, false, Mock::default());
+    let open = async |name: &str, number| {
+        let caller = Caller { session: crate::protocol::ClientSession::Legacy(number), ..caller(name) };
+        let hearer = Hearer::Audience(sessions.audience(&caller));
+        sessions.attach(Opening { caller, hearer }).await
+    };
+    let mut held = Vec::new();
+    for number in 0..3 {
+        held.push(open("ann", number).await.unwrap());
+    }
+    assert!(open("ann", 3).await.unwrap_err().message.contains("your share"));
+    held.push(open("bo", 4).await.unwrap());
+    assert!(open("cy", 5).await.unwrap_err().message.contains("as many as"));
 }
 
 #[tokio::test]

@@ -129,10 +129,10 @@ impl Launcher {
         };
         match process.exit().and_then(|exit| exit.code()).and_then(|code| u8::try_from(code).ok()) {
             Some(guard::NOT_FOUND) => {
-                format!("its command `{program}` was not found; check `command` in the config and PATH")
+                format!("its command `{program}` was not found; check the command and PATH")
             }
             Some(guard::NOT_EXECUTABLE) => {
-                format!("its command `{program}` may not be run; check `command` in the config and the file's rights")
+                format!("its command `{program}` may not be run; check the command and the file's rights")
             }
             Some(code) => {
                 format!("its command `{program}` ended with exit code {code} before it was ready")

@@ -5,6 +5,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::pipes::Inbound;
 use super::scan::{Addressee, Scan};
+use crate::protocol::room;
 
 /// Reads lines of bounded length.
 #[derive(Debug)]
@@ -96,7 +97,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 Step::Again => continue,
                 Step::Read => {}
             }
-            self.buffer.reserve(CHUNK);
+            room::make(&mut self.buffer, CHUNK, self.limit.saturating_add(CHUNK));
             match self.reader.read_buf(&mut self.buffer).await {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return self.end(),
@@ -111,6 +112,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let len = self.searched + at;
             self.searched = 0;
             let line = self.buffer.split_to(len + 1).freeze();
+            room::leave(&mut self.buffer);
             if len > self.limit {
                 let mut scan = Scan::default();
                 scan.feed(&line);

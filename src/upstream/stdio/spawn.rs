@@ -128,13 +128,13 @@ fn is_about_the_command(source: &io::Error) -> bool {
 impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("its command is empty; set `command` in the config"),
+            Self::Empty => f.write_str("its command is empty"),
             Self::NoDirectory(cwd) => {
                 write!(f, "the directory `{}` is not there; check `cwd` in the config", cwd.display())
             }
             Self::Start { program, source } if is_about_the_command(source) => {
                 let what = source.kind();
-                write!(f, "its command `{program}` cannot be started ({what}); check `command` in the config and PATH")
+                write!(f, "its command `{program}` cannot be started ({what}); check the command and PATH")
             }
             // Such as "too many open files": the command may well be right.
             Self::Start { program, source } => write!(f, "its command `{program}` cannot be started: {source}"),
@@ -183,10 +183,10 @@ mod tests {
             SpawnError::Start { program: "node".to_owned(), source }.to_string()
         };
         for errno in [ENOENT, EACCES, ENOEXEC] {
-            assert!(shown(errno).contains("check `command`"), "{}", shown(errno));
+            assert!(shown(errno).contains("check the command"), "{}", shown(errno));
         }
         for errno in [EMFILE, EAGAIN, ENOMEM] {
-            assert!(!shown(errno).contains("check `command`"), "{}", shown(errno));
+            assert!(!shown(errno).contains("check the command"), "{}", shown(errno));
         }
         assert!(shown(EMFILE).contains("Too many open files"), "{}", shown(EMFILE));
     }

@@ -1,0 +1,87 @@
+//! Held calls that are no tasks, as operators see them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use url::form_urlencoded;
+
+use super::answer::{Answer, refused, value};
+use super::owners::OwnerNames;
+use super::tasks::{MOST, owner_shown};
+use crate::clock::millis;
+use crate::runner::{HeldCall, Runner, Stage};
+
+/// What the ids of held calls begin with; no task has such a one.
+const PREFIX: &str = "held-";
+
+/// How long a call may take to be over that was stopped.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) fn list(runner: &Runner, names: &OwnerNames, query: &str) -> Answer {
+    let (mut owner, mut server, mut tool) = (None, None, None);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()).filter(|(_, value)| !value.is_empty()) {
+        match name.as_ref() {
+            "owner" => owner = Some(value.into_owned()),
+            "server" => server = Some(value.into_owned()),
+            "tool" => tool = Some(value.into_owned()),
+            // Not repeated: it may be anything.
+            _ => return refused(StatusCode::BAD_REQUEST, "there are owner, server and tool"),
+        }
+    }
+    let is_wanted = |call: &HeldCall| {
+        owner.as_ref().is_none_or(|wanted| names.fits(runner.store(), wanted, call.owner()))
+            && server.as_ref().is_none_or(|server| server == call.server())
+            && tool.as_ref().is_none_or(|tool| tool == call.name())
+    };
+    let all = runner.held().all();
+    let held: Vec<_> = all.iter().filter(|call| is_wanted(call)).take(MOST).map(|call| shown(call, "held")).collect();
+    value(StatusCode::OK, &json!({ "held": held }))
+}
+
+/// The held call that this id names.
+pub(super) fn find(runner: &Runner, id: &str) -> Option<Arc<HeldCall>> {
+    runner.held().get(id.strip_prefix(PREFIX)?.parse().ok()?)
+}
+
+pub(super) fn show(call: &HeldCall) -> Answer {
+    value(StatusCode::OK, &shown(call, "held"))
+}
+
+/// Stops a held call. 200 once it is over, 202 while it is not.
+pub(super) async fn cancel(call: &HeldCall) -> Answer {
+    tracing::info!(number = call.number(), tool = call.name(), "an operator cancels a held call");
+    call.cancel();
+    match timeout(PATIENCE, call.gone()).await {
+        Ok(()) => value(StatusCode::OK, &shown(call, "cancelled")),
+        Err(_) => value(StatusCode::ACCEPTED, &shown(call, "held")),
+    }
+}
+
+/// In the shape of a task.
+fn shown(call: &HeldCall, state: &str) -> Value {
+    let age = call.age();
+    let how = match call.stage() {
+        Stage::Queued(place) => match place.now() {
+            Some(place) => format!("number {place} in line for a free slot"),
+            None => "about to start".to_owned(),
+        },
+        Stage::Running => "running".to_owned(),
+        Stage::Asking => "the tool asks its caller".to_owned(),
+        Stage::Parked => "its caller was sent away with questions, to come back with answers".to_owned(),
+    };
+    let held = humantime::format_duration(Duration::from_secs(age.as_secs()));
+    json!({
+        "id": format!("{PREFIX}{}", call.number()),
+        "owner": owner_shown(call.owner()),
+        "server": call.server(),
+        "tool": call.name(),
+        "state": state,
+        "statusMessage": format!("held for {held}: {how}"),
+        "createdAt": call.since().to_string(),
+        "lastUpdatedAt": call.since().to_string(),
+        "facts": { "dev.raincheck/ageMs": millis(age) },
+    })
+}
