@@ -143,6 +143,8 @@ impl Attendance {
     /// The same, for a run that another process began and this one found again.
     pub(super) fn found(mut self: Box<Self>, ran: Duration) -> Box<Self> {
         self.clock = self.clock.after(ran);
+        // What it has told meanwhile is still to come.
+        self.alive = ran;
         self.anchoring = Some(Box::new(Anchoring::stored()));
         self
     }
@@ -177,9 +179,14 @@ impl Attendance {
             None => std::mem::take(&mut self.asked_before),
         };
         if let Some(seat) = self.lost.take() {
-            let _ = self.count();
+            if self.count().is_err() {
+                let how = "a run was lost, and it was not begun again: the owner's budget was used up during the run";
+                Box::pin(seat.end(Outcome::Failed(Failure::outcome_unknown(how)))).await;
+                return None;
+            }
+            let ran = self.clock.ran();
             let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
-            return Some(Lost { run: self.run, ready });
+            return Some(Lost { run: self.run, ready, ran });
         }
         // Its caller has been told; what is left is a slot.
         self.run.showing.hide();

@@ -126,7 +126,8 @@ impl Recorded {
     }
 
     /// The task, whose handle is given to all who are on the line.
-    pub(super) fn handed_over(self, held: Held, form: &Form, write: &dyn Fn(&Form) -> Rope) -> Owned {
+    pub(super) fn handed_over(mut self, held: Held, form: &Form, write: &dyn Fn(&Form) -> Rope) -> Owned {
+        self.settler.told();
         let delivery = held.hand_over(form, write);
         // The caller finds it again, whether or not the handle arrives.
         let delivery = if self.settler.outlives_caller() { HandleDelivery::Out } else { delivery };

@@ -91,7 +91,7 @@ impl Run {
         let (server, tool) = (plan.server.as_ref().to_owned(), plan.what.name().to_owned());
         let id = seed.id.unwrap_or_else(|| TaskId::generate(now));
         let queued = Task::queued(id, owner, server, tool, now, expiry);
-        let charge = Charge::new(plan.policy.price, plan.policy.price_per_minute);
+        let charge = Charge { total: self.spent, ..Charge::new(plan.policy.price, plan.policy.price_per_minute) };
         Task { charge, asked, state, reruns: self.reruns, ..queued }
     }
 }

@@ -13,13 +13,14 @@ use super::given_up::not_begun_for_operator;
 use super::joining::NotMade;
 use super::live::Phase;
 use super::promote::{Seed, Why};
-use super::recover::{Lost, Parcel};
+use super::recover::Parcel;
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::running::Running;
 use super::seat::{Held, Owned, Seat, Standing, Wish};
 use super::shown::{Showing, Stage};
 use super::{Plan, Promotion, Questions, Shared};
+use crate::config::Cost;
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
 use crate::store::ChangeError;
 use crate::task::{Asked, Refusal, State};
@@ -39,6 +40,8 @@ pub(super) struct Run {
     pub(super) parcel: Parcel,
     /// How often it was begun again.
     pub(super) reruns: u32,
+    /// What its lost runs have cost, if that is not in the store.
+    pub(super) spent: Cost,
     /// When the call came.
     pub(super) arrived: Instant,
     /// How operators see it while it has no record.
@@ -59,7 +62,8 @@ impl Run {
     pub(super) fn new(shared: Arc<Shared>, plan: Plan, call: &Call, parcel: Parcel) -> Self {
         let principal = call.caller.principal.clone();
         let plan = shared.admission.bounded(&principal, plan);
-        Self { shared, plan, principal, parcel, reruns: 0, arrived: call.arrived, showing: Showing::default() }
+        let (reruns, spent, arrived, showing) = (0, Cost::ZERO, call.arrived, Showing::default());
+        Self { shared, plan, principal, parcel, reruns, spent, arrived, showing }
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
@@ -127,7 +131,7 @@ impl Run {
                 let lost = attendance.waiting_since(since).priced(fare).asked_before(asked).attend(seat).await;
                 let (Some(lost), Some(call_again)) = (lost, again) else { return };
                 let Some(begun) = Box::pin(lost.begin_again()).await else { return };
-                Lost { run: self, ready } = begun;
+                (self, ready) = begun;
                 (inner, call) = *call_again;
             }
         }
@@ -135,9 +139,9 @@ impl Run {
 
     /// The slots, if they are free.
     pub(super) fn free_slots(&self) -> Option<Permits> {
-        match self.shared.admission.admit(&self.principal, &self.plan) {
-            Ok(Admitted { entry: Entry::Free(permits), .. }) => Some(permits),
-            Ok(Admitted { entry: Entry::Wait(_), .. }) | Err(_) => None,
+        match self.shared.admission.enter(&self.principal, &self.plan) {
+            Ok(Entry::Free(permits)) => Some(permits),
+            Ok(Entry::Wait(_)) | Err(_) => None,
         }
     }
 
@@ -211,7 +215,7 @@ impl Run {
     pub(super) async fn begin_and_pay(&self, seat: Seat, fare: Option<&mut Fare>) -> Option<Seat> {
         let Some(fare) = fare else { return self.begin(seat).await };
         if let Err(failure) = fare.pay() {
-            Box::pin(seat.end(Outcome::Failed(failure))).await;
+            Box::pin(seat.end(self.not_sent(failure))).await;
             return None;
         }
         // Both in one commit.

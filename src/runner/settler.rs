@@ -26,6 +26,8 @@ struct Owed {
     store: Store,
     live: LiveRuns,
     jobs: Jobs,
+    /// Whether its own caller knows nothing of the task.
+    untold: bool,
     /// The key of the call, free again when the outcome is in the store.
     reservation: Option<Box<Reservation>>,
 }
@@ -37,15 +39,23 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 impl Settler {
     /// The duty to end the task `id`.
     pub(super) fn new(id: TaskId, store: Store, live: LiveRuns, jobs: Jobs) -> Self {
-        Self { owed: Some(Owed { id, store, live, jobs, reservation: None }), id }
+        Self { owed: Some(Owed { id, store, live, jobs, untold: false, reservation: None }), id }
     }
 
-    /// The same, for a call with a key.
+    /// The same, for a call with a key, whose caller may be held to its end.
     pub(super) fn holding(mut self, reservation: Option<Box<Reservation>>) -> Self {
         if let Some(owed) = &mut self.owed {
+            owed.untold = reservation.is_some();
             owed.reservation = reservation;
         }
         self
+    }
+
+    /// Its caller gets the handle.
+    pub(super) fn told(&mut self) {
+        if let Some(owed) = &mut self.owed {
+            owed.untold = false;
+        }
     }
 
     /// Whether the run goes on when its caller is gone, who will come back with the key of the call.
@@ -84,7 +94,13 @@ impl Owed {
         let ran = self.live.get(&self.id).and_then(|live| live.clock()).map(|clock| clock.ran());
         let (mut wait, mut waits_since) = (FIRST_WAIT, None);
         loop {
-            match self.store.settle_after(&self.id, ran, ending.clone()).await {
+            let ending = ending.clone();
+            let settled = if self.is_untold() {
+                self.store.settle_untold(&self.id, ran, ending).await
+            } else {
+                self.store.settle_after(&self.id, ran, ending).await
+            };
+            match settled {
                 Ok(task) => {
                     report(&task);
                     break;
@@ -121,6 +137,13 @@ impl Owed {
             // After the removal, by which a cancel knows whether this may have missed it.
             forget(&self.store, self.id).await;
         }
+    }
+}
+
+impl Owed {
+    /// Whether nobody has a handle, and so was told how long the task lives.
+    fn is_untold(&self) -> bool {
+        self.untold && !self.live.get(&self.id).is_some_and(|live| live.party().has_handle())
     }
 }
 

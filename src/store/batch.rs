@@ -119,10 +119,12 @@ impl<'a> Batch<'a> {
                     Err(error) => drop(answer.send(Err(error))),
                 }
             }
-            Op::Change { id, change, ran, outcome, answer } => match self.change(&id, change, ran, &outcome) {
-                Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
-                Err(error) => drop(answer.send(Err(error))),
-            },
+            Op::Change { id, change, ran, outcome, untold, answer } => {
+                match self.change(&id, change, ran, &outcome, untold) {
+                    Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
+                    Err(error) => drop(answer.send(Err(error))),
+                }
+            }
             Op::Extend { ids, answer } => match self.extend(&ids) {
                 Ok(extended) => self.answers.push(Pending::Extend(answer, extended)),
                 Err(error) => drop(answer.send(Err(error))),
@@ -209,6 +211,7 @@ impl<'a> Batch<'a> {
         change: Change,
         ran: Option<Duration>,
         outcome: &Outcome,
+        untold: bool,
     ) -> Result<Decided, ChangeError> {
         let current = self.current(id)?.ok_or(ChangeError::Unknown)?;
         let changed = match ran {
@@ -216,6 +219,7 @@ impl<'a> Batch<'a> {
             None => current.apply(change, self.now),
         };
         let task = match changed {
+            Ok(task) if untold => task.untold(),
             Ok(task) => task,
             Err(refusal) => return Ok(Err((refusal, current))),
         };

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -109,9 +110,9 @@ impl Store {
     }
 
     /// `Running | InputRequired -> Queued`, once: the run was lost and may be run again. Waits while too many writes wait.
-    /// If the returned future is dropped, the change may be made all the same.
-    pub async fn rerun(&self, id: &TaskId) -> Result<Committed<Task>, ChangeError> {
-        self.change(id, Change::Rerun).await
+    /// So long the lost run is paid for. If the returned future is dropped, the change may be made all the same.
+    pub async fn rerun(&self, id: &TaskId, ran: Duration) -> Result<Committed<Task>, ChangeError> {
+        self.change(id, Change::Rerun(ran)).await
     }
 
     /// What is needed to send the call of a task, if it is kept.
@@ -136,8 +137,8 @@ impl Store {
     /// Makes a change, and removes a file that is of no use after it.
     pub(super) async fn change(&self, id: &TaskId, change: Change) -> Result<Committed<Task>, ChangeError> {
         let (id, before) = (*id, self.inner.shared.luggage_file(id));
-        let outcome = super::op::Outcome::None;
-        let changed = self.ask(|answer| Op::Change { id, change, ran: None, outcome, answer }).await;
+        let (outcome, untold) = (super::op::Outcome::None, false);
+        let changed = self.ask(|answer| Op::Change { id, change, ran: None, outcome, untold, answer }).await;
         self.unload(&id, before).await;
         changed
     }

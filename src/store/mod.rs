@@ -69,8 +69,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use self::luggage::Packed;
-use self::op::{Op, Outcome};
-use self::outcome::outcome_file;
+use self::op::Op;
+use self::outcome::{Prepared, outcome_file};
 use self::shared::{Shared, Slot};
 use self::space::Room;
 use crate::clock::SharedClock;
@@ -177,21 +177,19 @@ impl Store {
     /// Opens a question of a task. Waits while too many writes wait. If the returned future is dropped, the question
     /// may be opened all the same.
     pub async fn open_question(&self, id: &TaskId, question: OpenQuestion) -> Result<Committed<Task>, ChangeError> {
-        let id = *id;
-        self.ask(|answer| Op::Change { id, change: Change::Ask(question), ran: None, outcome: Outcome::None, answer })
-            .await
+        self.change(id, Change::Ask(question)).await
     }
 
     /// Takes the question with this key out, once: of several who answer it the others are refused with
     /// [`Refusal::NotAsked`](crate::task::Refusal). Waits while too many writes wait. If the returned future is
     /// dropped, the question may be taken out all the same.
     pub async fn close_question(&self, id: &TaskId, key: &str, why: Closing) -> Result<Committed<Task>, ChangeError> {
-        let (id, key) = (*id, key.to_owned());
+        let key = key.to_owned();
         let change = match why {
             Closing::Answered => Change::Answer(key),
             Closing::Withdrawn => Change::Withdraw(key),
         };
-        self.ask(|answer| Op::Change { id, change, ran: None, outcome: Outcome::None, answer }).await
+        self.change(id, change).await
     }
 
     /// A seal on `parts` that only this store can make.
@@ -212,11 +210,30 @@ impl Store {
         ran: Option<Duration>,
         ending: Ending,
     ) -> Result<Committed<Task>, ChangeError> {
-        let id = *id;
+        self.end(*id, ran, ending, false).await
+    }
+
+    /// The same for a task of which nobody was told: its time to live counts from its end only.
+    pub async fn settle_untold(
+        &self,
+        id: &TaskId,
+        ran: Option<Duration>,
+        ending: Ending,
+    ) -> Result<Committed<Task>, ChangeError> {
+        self.end(*id, ran, ending, true).await
+    }
+
+    async fn end(
+        &self,
+        id: TaskId,
+        ran: Option<Duration>,
+        ending: Ending,
+        untold: bool,
+    ) -> Result<Committed<Task>, ChangeError> {
         let prepared = self.prepare(id, ending).await?;
         let (file, luggage) = (prepared.file(), self.inner.shared.luggage_file(&id));
-        let (change, outcome) = (prepared.change, prepared.outcome);
-        let settled = self.ask(|answer| Op::Change { id, change, ran, outcome, answer }).await;
+        let Prepared { change, outcome } = prepared;
+        let settled = self.ask(|answer| Op::Change { id, change, ran, outcome, untold, answer }).await;
         if let (Err(ChangeError::Refused(..) | ChangeError::Unknown), Some(file)) = (&settled, file) {
             let shared = Arc::clone(&self.inner.shared);
             // If it cannot be removed now, the sweep will.

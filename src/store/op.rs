@@ -36,6 +36,8 @@ pub(super) enum Op {
         /// How long the run took, by a clock that does not jump, if that is known.
         ran: Option<Duration>,
         outcome: Outcome,
+        /// Whether nobody was told of the task's time to live.
+        untold: bool,
         answer: Answer<Committed<Task>, ChangeError>,
     },
     /// Makes the time to live of those longer that still run and need it; answers how many.

@@ -11,7 +11,7 @@ pub struct Charge {
     pub price: Cost,
     /// What each minute of the run costs.
     pub per_minute: Cost,
-    /// What it has cost in all, once it has ended.
+    /// What it has cost in runs that are over.
     pub total: Cost,
 }
 
@@ -26,8 +26,8 @@ impl Charge {
         *self == Self::default()
     }
 
-    /// What a run of that time costs.
-    pub(super) fn of_run(&self, ran: Duration) -> Cost {
-        self.price.plus(self.per_minute.for_time(ran))
+    /// What it costs with a run of that time. The price is of the call, however often that runs.
+    pub fn with_run(&self, ran: Duration) -> Cost {
+        self.total.max(self.price).plus(self.per_minute.for_time(ran))
     }
 }

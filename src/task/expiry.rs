@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 
-/// How long a task lives. It never becomes shorter.
+/// How long a task lives. What was told of it never becomes shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// It is kept until somebody removes it.
@@ -53,6 +53,15 @@ impl Expiry {
                 let needed = ended.since(created).saturating_add(keep);
                 Self::Limited { ttl: ttl.max(needed), keep }
             }
+        }
+    }
+
+    /// The expiry of a task that ended at `ended` and of which nobody was told: the end plus `keep`.
+    #[must_use]
+    pub fn from_end(self, created: Timestamp, ended: Timestamp) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Limited { keep, .. } => Self::Limited { ttl: ended.since(created).saturating_add(keep), keep },
         }
     }
 

@@ -74,7 +74,7 @@ impl Task {
         let asked = match &change {
             Change::Ask(question) => self.asked.with(question),
             Change::Start
-            | Change::Rerun
+            | Change::Rerun(_)
             | Change::Wait
             | Change::Answer(_)
             | Change::Withdraw(_)
@@ -82,16 +82,20 @@ impl Task {
             | Change::Fail(_)
             | Change::Cancel(_) => Ok(self.asked.clone()),
         };
-        let again = change == Change::Rerun;
+        let lost = if let Change::Rerun(ran) = change { Some(ran) } else { None };
         let state = self.state.apply(change, now)?;
-        if again && self.reruns >= MOST_RERUNS {
+        if lost.is_some() && self.reruns >= MOST_RERUNS {
             return Err(Refusal::RunAgain);
         }
-        let mut next = Self { asked: asked?, reruns: self.reruns + u32::from(again), ..self.clone() };
+        let mut next = Self { asked: asked?, reruns: self.reruns + u32::from(lost.is_some()), ..self.clone() };
+        if let Some(ran) = lost {
+            next.charge.total = self.charge.with_run(ran);
+        }
         next.updated = now.max(self.updated);
         if state.is_terminal() {
             next.expiry = self.expiry.at_end(self.created, next.updated);
-            next.charge.total = self.cost(ran);
+            // Of a run that was lost the time is in there already.
+            next.charge.total = self.cost(self.state.ran(now).and(ran));
         }
         next.state = state;
         Ok(next)
@@ -106,12 +110,25 @@ impl Task {
         Some(Self { expiry, ..self.clone() })
     }
 
+    /// How long it has run at `at`, without the time that input was awaited; `None` if it does not run.
+    pub fn ran(&self, at: Timestamp) -> Option<Duration> {
+        self.state.ran(at)
+    }
+
     /// What it has cost, having run for so long, without the time that it waits for input: nothing before it was started.
     pub fn cost(&self, ran: Option<Duration>) -> Cost {
         match ran {
-            Some(ran) => self.charge.of_run(ran),
+            Some(ran) => self.charge.with_run(ran),
             None => self.charge.total,
         }
+    }
+
+    /// A task of whose time to live nobody was told: if it has ended, it is kept for no longer than its outcome.
+    #[must_use]
+    pub fn untold(self) -> Self {
+        let expiry =
+            if self.state.is_terminal() { self.expiry.from_end(self.created, self.updated) } else { self.expiry };
+        Self { expiry, ..self }
     }
 
     /// When it may be forgotten; `None` for never, and while it has not ended.
@@ -130,15 +147,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_price_is_of_the_call_and_the_minutes_of_each_run() {
+        let (now, cost) = (Timestamp::from_millis(1000), |units: u64| Cost::from_millionths(units * 1_000_000));
+        let (owner, minute) = (Owner::from_parts(1, [0; 32]), Duration::from_mins(1));
+        let queued = Task::queued(TaskId::generate(now), owner, "s".to_owned(), "t".to_owned(), now, Expiry::Never);
+        let queued = Task { charge: Charge::new(cost(7), cost(2)), ..queued };
+        assert_eq!(queued.cost(queued.ran(now)), Cost::ZERO);
+        let running = queued.apply(Change::Start, now).unwrap();
+        assert_eq!(running.cost(running.ran(now.after(minute))), cost(9));
+        // The clock says more than the run took.
+        let again = running.apply(Change::Rerun(minute * 3), now.after(minute * 60)).unwrap();
+        assert_eq!(again.cost(again.ran(now.after(minute * 70))), cost(13));
+        let twice = again.apply(Change::Start, now.after(minute * 70)).unwrap();
+        assert_eq!(twice.cost(twice.ran(now.after(minute * 71))), cost(15));
+        let ended = twice.apply(Change::Cancel(Canceller::Owner), now.after(minute * 72)).unwrap();
+        assert_eq!(ended.cost(ended.ran(now.after(minute * 80))), cost(17));
+    }
+
+    #[test]
     fn a_lost_run_is_run_again_once_and_no_key_of_its_questions_is_used_again() {
         let now = Timestamp::from_millis(1000);
         let owner = Owner::from_parts(1, [0; 32]);
         let queued = Task::queued(TaskId::generate(now), owner, "s".to_owned(), "t".to_owned(), now, Expiry::Never);
         let asked = Asked { count: 3, hinted: vec![7] };
         let running = Task { asked: asked.clone(), ..queued.apply(Change::Start, now).unwrap() };
-        let again = running.apply(Change::Rerun, now).unwrap();
+        let again = running.apply(Change::Rerun(Duration::ZERO), now).unwrap();
         assert_eq!((&again.state, again.reruns, &again.asked), (&State::Queued, 1, &asked));
         let twice = again.apply(Change::Start, now).unwrap();
-        assert_eq!(twice.apply(Change::Rerun, now), Err(Refusal::RunAgain));
+        assert_eq!(twice.apply(Change::Rerun(Duration::ZERO), now), Err(Refusal::RunAgain));
     }
 }

@@ -70,8 +70,8 @@ pub enum Change {
     Answer(String),
     /// The tool does not want an answer to the question with this key any more.
     Withdraw(String),
-    /// Its run was lost, and it may be run again.
-    Rerun,
+    /// Its run was lost, and it may be run again. So long the lost one ran.
+    Rerun(Duration),
     /// The server answered with a result.
     Complete(Stored),
     /// The server answered with an error, or the run came to nothing.
@@ -138,16 +138,15 @@ impl State {
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
         match (self, change) {
             (Self::Queued, Change::Start) => Ok(Self::Running { started: now }),
-            (Self::Queued, Change::Complete(_) | Change::Ask(_) | Change::Rerun | Change::Wait) => {
+            (Self::Queued, Change::Complete(_) | Change::Ask(_) | Change::Rerun(_) | Change::Wait) => {
                 Err(Refusal::NotStarted)
             }
             (Self::Queued | Self::Running { .. }, Change::Answer(_) | Change::Withdraw(_)) => Err(Refusal::NotAsked),
             (Self::Running { .. }, Change::Start) | (Self::InputRequired { .. }, Change::Start | Change::Wait) => {
                 Err(Refusal::Running)
             }
-            (Self::Running { .. }, Change::Rerun | Change::Wait) | (Self::InputRequired { .. }, Change::Rerun) => {
-                Ok(Self::Queued)
-            }
+            (Self::Running { .. }, Change::Rerun(_) | Change::Wait)
+            | (Self::InputRequired { .. }, Change::Rerun(_)) => Ok(Self::Queued),
             (Self::Running { started }, Change::Ask(question)) => Self::asking(*started, now, vec![question]),
             (Self::InputRequired { started, since, questions }, Change::Ask(question)) => {
                 Self::asking(*started, *since, questions.iter().cloned().chain([question]).collect())
@@ -177,7 +176,7 @@ impl State {
                 | Change::Ask(_)
                 | Change::Answer(_)
                 | Change::Withdraw(_)
-                | Change::Rerun
+                | Change::Rerun(_)
                 | Change::Wait
                 | Change::Complete(_)
                 | Change::Fail(_)
@@ -297,7 +296,7 @@ mod tests {
             Change::Complete(stored()),
             Change::Fail(cause()),
             Change::Cancel(Canceller::Operator),
-            Change::Rerun,
+            Change::Rerun(Duration::ZERO),
             Change::Wait,
         ]
     }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use raincheck::config::{Mode, ToolPolicy};
-use raincheck::protocol::{Failure, Outcome, Reason, Retry, RpcError};
+use raincheck::config::{Dedupe, Mode, ToolPolicy};
+use raincheck::protocol::{Failure, Outcome, Principal, Reason, Retry, RpcError};
+use raincheck::store::Filter;
 use serde_json::json;
 
-use crate::callers::{KINDS, Kind, assert_joined, assert_same_handle, call, done, id_of, outcome, policy, said};
+use crate::callers::{
+    KINDS, Kind, assert_joined, assert_same_handle, call, call_of, done, export, id_of, outcome, policy, said,
+};
 use crate::support::calls::{self, text};
 use crate::support::layer::Proxy;
 
@@ -22,6 +25,35 @@ async fn a_repeat_of_a_quick_call_gets_the_result_again() {
         }
         proxy.assert_sent_no_more();
     }
+}
+
+#[tokio::test]
+async fn the_key_of_a_call_of_which_nobody_has_a_handle_is_kept_from_its_end_on_and_no_longer() {
+    let (timeout, keep, key_window) = (Duration::from_hours(1), Some(Duration::from_secs(1)), Duration::from_mins(2));
+    let after = Duration::from_millis(20);
+    let limits = || ToolPolicy { after, timeout, keep, key_window, ..policy(Mode::Auto) };
+    for (is_told, expected) in [(false, key_window), (true, timeout)] {
+        let mut proxy = Proxy::new(limits());
+        let one = proxy.send(call(Kind::Plain)).await.in_background();
+        let (_, server) = proxy.next_sent().await;
+        if is_told {
+            id_of(&said(proxy.send(call(Kind::Tasks)).await).await);
+        }
+        server.done(done());
+        outcome(one).await;
+        let task = proxy.store.list(Filter::default(), None, 2).await.unwrap().tasks.remove(0);
+        let kept = task.expires().unwrap().since(task.updated);
+        assert!(kept >= key_window && kept.abs_diff(expected) < Duration::from_mins(3), "{kept:?}");
+    }
+    // What was told to nobody is kept for its window nevertheless.
+    let dedupe = Dedupe::Window(Duration::from_mins(10));
+    let mut proxy = Proxy::new(ToolPolicy { dedupe, ..limits() });
+    let one = proxy.send(call_of(Principal::Named("ann".into()), Kind::Plain, export())).await;
+    proxy.next_sent().await.1.done(done());
+    outcome(one).await;
+    let task = proxy.store.list(Filter::default(), None, 2).await.unwrap().tasks.remove(0);
+    let kept = task.expires().unwrap().since(task.created);
+    assert!((10..12).contains(&(kept.as_secs() / 60)), "{kept:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! The tasks layer around a scripted service: limits of tools and owners, budgets, turns.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
 mod budgets;
 mod held_up;
+mod lost;
 mod owners;
 #[path = "../support/mod.rs"]
 mod support;
@@ -42,6 +44,14 @@ fn of(who: &str) -> Call {
 
 fn id_of(created: &Value) -> String {
     created["taskId"].as_str().unwrap_or_else(|| panic!("no handle: {created}")).to_owned()
+}
+
+/// All that was spent, as it is in the store.
+fn spent(proxy: &Proxy) -> f64 {
+    let kept = proxy.store.shelf(Shelf::Budget).unwrap();
+    let slices = kept.iter().flat_map(|(_, ledger)| ledger.as_chunks::<16>().0);
+    let millionths: u64 = slices.map(|slice| u64::from_be_bytes(*slice.last_chunk().unwrap())).sum();
+    Duration::from_micros(millionths).as_secs_f64()
 }
 
 async fn refused(proxy: &Proxy, call: Call) -> Failure {
@@ -128,6 +138,25 @@ async fn a_result_over_the_limit_fails_the_call_and_the_task_and_one_of_just_tha
                 Outcome::Result(_) => assert!(fits),
                 other => panic!("{other:?}"),
             }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_a_server_is_bounded_as_its_results_are() {
+    let error = RpcError::with_data(-32050, "boom", Some(&text(&format!("\"{}\"", "z".repeat(1000)))));
+    let size = error.raw().len();
+    for (limit, fits) in [(size, true), (size - 1, false)] {
+        let mut proxy = Proxy::new(ToolPolicy { max_result: Some(limit), ..policy(Mode::Task) });
+        let id = id_of(&proxy.value(of("ann")).await);
+        proxy.next_sent().await.1.done(Outcome::Error(error.clone()));
+        let task = proxy.ended(&id).await;
+        if fits {
+            assert_eq!(task["error"]["code"], -32050);
+        } else {
+            assert_eq!(task["error"]["data"], json!({ "reason": "too_large", "retryable": false }), "{task}");
+            let said = task["statusMessage"].as_str().unwrap();
+            assert!(said.contains("-32050") && said.contains("boom") && said.contains("max_result"), "{said}");
         }
     }
 }

@@ -135,6 +135,18 @@ async fn of_a_run_that_is_found_again_the_time_before_counts_but_not_that_of_its
 }
 
 #[tokio::test]
+async fn the_silence_of_a_run_that_is_found_again_counts_from_then() {
+    let policy =
+        || ToolPolicy { idle_timeout: Some(Duration::from_secs(2)), timeout: Duration::from_hours(1), ..tasks() };
+    let mut proxy = Proxy::new(policy());
+    let (id, _sender) = anchored(&mut proxy).await;
+    let mut proxy = proxy.crashes_for(Duration::from_mins(10), policy()).await;
+    let (_, sender) = proxy.next_sent().await;
+    assert!(timeout(Duration::from_millis(200), sender.cancelled()).await.is_err(), "it is not known to be silent");
+    assert_eq!(reason(&proxy.ended(&id).await), "idle_timeout", "now it is");
+}
+
+#[tokio::test]
 async fn a_held_call_with_a_key_is_found_again_although_it_cannot_become_a_task() {
     let policy = || ToolPolicy { mode: Mode::Sync, ..tasks() };
     for stops_in_order in [false, true] {

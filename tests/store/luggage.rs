@@ -1,5 +1,7 @@
 //! What is kept beside a task so that another process can go on with it.
 
+use std::time::Duration;
+
 use raincheck::protocol::{Abilities, Anchor};
 use raincheck::store::{Anchored, ChangeError, CommitError, Dispatch, Ending, Luggage};
 use raincheck::task::{Expiry, Refusal, State, TaskId};
@@ -65,13 +67,13 @@ async fn a_task_that_may_run_again_keeps_its_call_for_one_more_run() {
     let id = queued(&test, &large(), true).await;
     test.store.start(&id).await.unwrap();
     assert!(params(&test, &id).await.is_some());
-    let again = test.store.rerun(&id).await.unwrap();
+    let again = test.store.rerun(&id, Duration::ZERO).await.unwrap();
     assert_eq!((&again.state, again.reruns), (&State::Queued, 1));
     let test = test.reopened().await;
     assert_eq!(params(&test, &id).await.unwrap(), large());
     test.store.start(&id).await.unwrap();
     assert_eq!((params(&test, &id).await, files(&test).len()), (None, 0));
-    let refused = test.store.rerun(&id).await;
+    let refused = test.store.rerun(&id, Duration::ZERO).await;
     assert!(matches!(refused, Err(ChangeError::Refused(Refusal::RunAgain, _))), "{refused:?}");
 }
 
@@ -87,7 +89,7 @@ async fn the_newest_anchor_is_kept_until_the_end() {
     let too_large = test.store.anchor(&id, &anchored(&"x".repeat(4000))).await;
     assert!(matches!(too_large, Err(CommitError::TooLarge { .. })), "{too_large:?}");
     // A run that is lost has no place any more, and one that comes late changes nothing.
-    test.store.rerun(&id).await.unwrap();
+    test.store.rerun(&id, Duration::ZERO).await.unwrap();
     assert_eq!(test.store.anchored(&id).unwrap(), None);
     test.store.anchor(&id, &anchored("three")).await.unwrap();
     assert_eq!(test.store.anchored(&id).unwrap(), None);

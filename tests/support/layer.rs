@@ -182,6 +182,13 @@ impl Proxy {
         self.crashes_until(clock, policy).await
     }
 
+    /// The process is killed, and another one with limits for owners takes up what is in the store.
+    pub async fn crashes_ruled(self, policy: ToolPolicy, rules: OwnerRules) -> Self {
+        self.store.close().await;
+        self.end().await;
+        Setup { rules, ..Setup::of(policy) }.start_in(self.folder)
+    }
+
     /// The process is killed, and another one with this clock takes up what is in the store.
     pub async fn crashes_until(self, clock: SharedClock, policy: ToolPolicy) -> Self {
         // Nothing can be written any more.

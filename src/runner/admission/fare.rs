@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ledger::minus;
 use super::purse::{Purse, Purses};
 use super::refusal;
-use crate::config::{Budget, Cost, ToolPolicy};
+use crate::config::{Budget, Cost};
 use crate::protocol::{Failure, Principal};
 
 /// What one run costs. Dropped before [`Fare::sent`], it costs nothing.
@@ -44,19 +44,40 @@ impl Fare {
         purses: &Arc<Purses>,
         principal: &Principal,
         budget: Budget,
-        policy: &ToolPolicy,
+        price: Cost,
+        per_minute: Cost,
     ) -> Result<Self, Failure> {
         let purse = purses.of(principal, budget);
-        purses.reserve(&purse, budget, policy.price)?;
+        purses.reserve(&purse, budget, price)?;
         Ok(Self {
             purses: Arc::clone(purses),
             purse,
             budget,
-            price: policy.price,
-            per_minute: policy.price_per_minute,
+            price,
+            per_minute,
             stage: Stage::Reserved,
             look_at: Duration::ZERO,
         })
+    }
+
+    /// Of a run that goes on: the time up to `counted` is spent, that up to `ran` is counted at once.
+    pub(super) fn found(
+        purses: &Arc<Purses>,
+        principal: &Principal,
+        budget: Budget,
+        per_minute: Cost,
+        counted: Duration,
+        ran: Duration,
+    ) -> Self {
+        Self {
+            purses: Arc::clone(purses),
+            purse: purses.of(principal, budget),
+            budget,
+            price: Cost::ZERO,
+            per_minute,
+            stage: Stage::Sent(per_minute.for_time(counted.min(ran))),
+            look_at: ran,
+        }
     }
 
     /// Spends the price, before anything is sent. Fails if runs of the owner have used up the budget since it was let in.
@@ -69,8 +90,12 @@ impl Fare {
         Ok(())
     }
 
-    /// The call is sent: from now on nothing is given back.
+    /// The call is sent: from now on nothing is given back. The second time, its time begins anew.
     pub(in crate::runner) fn sent(&mut self) {
+        if let Stage::Sent(_) = self.stage {
+            let left = self.purses.spend(&self.purse, self.budget, Cost::ZERO);
+            self.look_again(Duration::ZERO, left);
+        }
         self.stage = Stage::Sent(Cost::ZERO);
     }
 

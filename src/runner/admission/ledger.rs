@@ -12,6 +12,8 @@ use crate::config::Cost;
 pub(super) struct Ledger {
     /// The ends of slices, rising, and what was spent in each.
     slices: VecDeque<(Timestamp, Cost)>,
+    /// When something was spent last.
+    last: Option<Timestamp>,
 }
 
 /// Slices of a period.
@@ -31,19 +33,26 @@ impl Ledger {
             let cost = u64::from_be_bytes(cost.try_into().ok()?);
             Some((Timestamp::from_millis(u64::from_be_bytes(*end)), Cost::from_millionths(cost)))
         };
-        Some(Self { slices: parts.iter().map(slice).collect::<Option<_>>()? })
+        let mut slices = parts.iter().map(slice).collect::<Option<VecDeque<_>>>()?;
+        // A slice of nothing is none; before it was written, the last slice was all that was known.
+        let last = slices.pop_back_if(|(_, cost)| *cost == Cost::ZERO).or_else(|| slices.back().copied());
+        Some(Self { slices, last: last.map(|(at, _)| at) })
     }
 
     /// The ledger, to be stored: 1 KiB at most.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let slice = |(end, cost): &(Timestamp, Cost)| [end.as_millis().to_be_bytes(), cost.millionths().to_be_bytes()];
-        self.slices.iter().flat_map(slice).flatten().collect()
+        let last = self.last.map(|last| (last, Cost::ZERO));
+        self.slices.iter().chain(&last).flat_map(slice).flatten().collect()
     }
 
     /// Counts what is spent now.
     pub(super) fn spend(&mut self, cost: Cost, per: Duration, now: Timestamp) {
         self.forget(per, now);
         self.add(end_of_slice(per, now), cost);
+        if cost != Cost::ZERO {
+            self.last = Some(now);
+        }
     }
 
     /// Takes back what was spent last.
@@ -92,6 +101,11 @@ impl Ledger {
             }
         }
         None
+    }
+
+    /// When something was spent last.
+    pub(super) const fn last(&self) -> Option<Timestamp> {
+        self.last
     }
 
     /// Whether nothing counts.
@@ -185,7 +199,7 @@ mod tests {
                 let lately: u64 = all.iter().filter(|(at, _)| now.since(*at) < HOUR).map(|(_, spent)| spent).sum();
                 let a_slice_more: u64 = all.iter().filter(|(at, _)| now.since(*at) < HOUR + HOUR / 48).map(|(_, spent)| spent).sum();
                 prop_assert!((lately..=a_slice_more).contains(&ledger.spent().millionths()));
-                prop_assert!(ledger.to_bytes().len() <= 50 * STORED);
+                prop_assert!(ledger.to_bytes().len() <= 51 * STORED);
                 prop_assert_eq!(Ledger::from_bytes(&ledger.to_bytes()), Some(ledger.clone()));
                 if let Some(wait) = ledger.frees(ledger.spent(), HOUR, now) {
                     let mut later = ledger.clone();

@@ -23,6 +23,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +41,7 @@ use crate::jobs::Jobs;
 use crate::protocol::{Failure, Principal};
 use crate::shared_map::SharedMap;
 use crate::store::{Quotas, Store};
-use crate::task::Owner;
+use crate::task::{Owner, Task};
 
 /// Lets calls in.
 #[derive(Debug)]
@@ -104,21 +105,52 @@ impl Admission {
 
     /// Lets a call in, or says why not. Then nothing was counted.
     pub(super) fn admit(&self, principal: &Principal, plan: &Plan) -> Result<Admitted, Failure> {
+        let fare = self.fare(principal, plan, plan.policy.price)?;
+        Ok(Admitted { entry: self.enter(principal, plan)?, fare })
+    }
+
+    /// Lets a call in whose run was lost and is begun again: its price is paid.
+    pub(super) fn admit_again(&self, principal: &Principal, plan: &Plan) -> Result<Admitted, Failure> {
+        let fare = self.fare(principal, plan, Cost::ZERO)?;
+        Ok(Admitted { entry: self.enter(principal, plan)?, fare })
+    }
+
+    /// Takes slots, or a place in the line.
+    pub(super) fn enter(&self, principal: &Principal, plan: &Plan) -> Result<Entry, Failure> {
         let sharer = self.sharer(principal);
         let counted = &*sharer;
         let What::Tool(name) = &plan.what else {
-            let entry = self.gate.enter(&Guest { principal: counted, tool: None })?;
-            return Ok(Admitted { entry, fare: None });
+            return self.gate.enter(&Guest { principal: counted, tool: None });
         };
-        let (limits, policy) = (self.limits(principal), &*plan.policy);
-        let is_priced = policy.price != Cost::ZERO || policy.price_per_minute != Cost::ZERO;
-        let fare = match limits.budget.filter(|_| is_priced) {
-            Some(budget) => Some(Box::new(Fare::reserve(&self.purses, principal, budget, policy)?)),
-            None => None,
-        };
-        let tool = GuestTool { server: &plan.server, name, policy, limits };
-        let entry = self.gate.enter(&Guest { principal: counted, tool: Some(tool) })?;
-        Ok(Admitted { entry, fare })
+        let tool = GuestTool { server: &plan.server, name, policy: &plan.policy, limits: self.limits(principal) };
+        self.gate.enter(&Guest { principal: counted, tool: Some(tool) })
+    }
+
+    /// What a run goes on to cost that an earlier process began, and has paid the price of.
+    pub(super) fn fare_of_left(&self, principal: &Principal, task: &Task) -> Option<Box<Fare>> {
+        let (budget, per_minute) = (self.limits(principal).budget?, task.charge.per_minute);
+        let ran = task.ran(self.purses.now()).unwrap_or_default();
+        let counted = self.ran_as_written(principal, task);
+        (per_minute != Cost::ZERO)
+            .then(|| Box::new(Fare::found(&self.purses, principal, budget, per_minute, counted, ran)))
+    }
+
+    /// How long a run had gone on when an earlier process last wrote what its owner has spent: the time that is paid.
+    pub(super) fn ran_as_written(&self, principal: &Principal, task: &Task) -> Duration {
+        let budget = self.limits(principal).budget;
+        let written = budget.and_then(|budget| self.purses.of(principal, budget).left());
+        // Without a budget nothing is counted of a run in its course.
+        task.ran(written.unwrap_or(task.updated)).unwrap_or_default()
+    }
+
+    /// What a run costs, if its owner has a budget. `price` is what its start costs.
+    fn fare(&self, principal: &Principal, plan: &Plan, price: Cost) -> Result<Option<Box<Fare>>, Failure> {
+        let per_minute = plan.policy.price_per_minute;
+        let is_free = matches!(plan.what, What::Other(_)) || (price == Cost::ZERO && per_minute == Cost::ZERO);
+        match self.limits(principal).budget.filter(|_| !is_free) {
+            Some(budget) => Ok(Some(Box::new(Fare::reserve(&self.purses, principal, budget, price, per_minute)?))),
+            None => Ok(None),
+        }
     }
 
     /// The plan, where it takes no more than a run of this caller may.

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ledger::{Ledger, minus};
 use super::refusal;
+use crate::clock::Timestamp;
 use crate::config::{Budget, Cost, OwnerRules};
 use crate::jobs::Jobs;
 use crate::protocol::{Failure, Principal};
@@ -34,6 +35,8 @@ pub(super) struct Purses {
 pub(super) struct Purse {
     /// Its name on the shelf.
     name: String,
+    /// When the process before this one last wrote what was spent.
+    left: Option<Timestamp>,
     state: Mutex<State>,
 }
 
@@ -73,6 +76,11 @@ impl Purses {
             known.insert(digest, Arc::new(Purse::new(&digest, ledger)));
         }
         Arc::new(Self { store: store.clone(), jobs: jobs.clone(), ending: ending.clone(), known })
+    }
+
+    /// The time by which spending is counted.
+    pub(super) fn now(&self) -> Timestamp {
+        self.store.clock().now()
     }
 
     /// The purse of `principal`.
@@ -222,7 +230,13 @@ impl Purses {
 
 impl Purse {
     fn new(digest: &[u8; 32], ledger: Ledger) -> Self {
-        Self { name: HEXLOWER.encode(digest), state: Mutex::new(State { ledger, ..State::default() }) }
+        let (name, left) = (HEXLOWER.encode(digest), ledger.last());
+        Self { name, left, state: Mutex::new(State { ledger, ..State::default() }) }
+    }
+
+    /// Until when an earlier process has counted what runs cost that it left; `None` if it has counted nothing.
+    pub(super) const fn left(&self) -> Option<Timestamp> {
+        self.left
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

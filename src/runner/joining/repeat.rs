@@ -69,7 +69,7 @@ impl Repeat {
     pub(in crate::runner) fn keep(&self, keep: Duration) -> Duration {
         match self.origin {
             Origin::Caller(window) => keep.max(window),
-            Origin::Derived => keep,
+            Origin::Derived => keep.max(self.claim.within.unwrap_or_default()),
         }
     }
 

@@ -9,12 +9,14 @@ use super::super::seat::{Owned, Seat, Standing};
 use super::super::stopping;
 use crate::config::OnLost;
 use crate::protocol::{Failure, Outcome, Reason};
-use crate::task::MOST_RERUNS;
+use crate::task::{Charge, MOST_RERUNS};
 
 /// A run that was lost, with all that it had.
 pub(in crate::runner) struct Lost {
     pub(in crate::runner) run: Run,
     pub(in crate::runner) ready: Ready,
+    /// How long it ran.
+    pub(in crate::runner) ran: Duration,
 }
 
 /// The waits before the store is asked again.
@@ -32,7 +34,7 @@ impl Run {
         if self.reruns == 0 {
             return Outcome::Failed(failure);
         }
-        Outcome::Failed(Failure::outcome_unknown(&format!("a run was lost, and not begun again: {}", failure.message)))
+        not_begun_again(cause(&failure.message))
     }
 
     /// Leaves a task that waits to the next process, if that can send its call; else it ends.
@@ -44,8 +46,8 @@ impl Run {
     }
 
     /// Records that a lost run begins again, and that it runs.
-    async fn recorded_again(&mut self, owned: Owned) -> Option<Owned> {
-        let Seat::Task(owned) = self.record_rerun(owned).await? else { return None };
+    async fn recorded_again(&mut self, owned: Owned, ran: Duration) -> Option<Owned> {
+        let Seat::Task(owned) = self.record_rerun(owned, ran).await? else { return None };
         self.reruns += 1;
         match self.start(owned).await? {
             Seat::Task(owned) => Some(owned),
@@ -54,11 +56,11 @@ impl Run {
     }
 
     /// Records that a lost run begins again, however long the store takes. `None` if it does not.
-    pub(in crate::runner) async fn record_rerun(&self, owned: Owned) -> Option<Seat> {
+    pub(in crate::runner) async fn record_rerun(&self, owned: Owned, ran: Duration) -> Option<Seat> {
         let id = owned.settler.id();
         let (mut seat, mut wait) = (Seat::Task(owned), FIRST_WAIT);
         loop {
-            match self.shared.store.rerun(&id).await {
+            match self.shared.store.rerun(&id, ran).await {
                 Ok(_) => return Some(seat),
                 Err(error) if error.is_final() => {
                     tracing::debug!(task = ?id, %error, "a lost run is not begun again");
@@ -87,26 +89,38 @@ impl Run {
 
 impl Lost {
     /// Makes all ready for the second run, on the slots of the first. `None` if there will be none.
-    pub(in crate::runner) async fn begin_again(self) -> Option<Self> {
-        let Self { mut run, ready: Ready { seat, permits, fare, asked } } = self;
+    pub(in crate::runner) async fn begin_again(self) -> Option<(Run, Ready)> {
+        let Self { mut run, ready: Ready { seat, permits, fare, asked }, ran } = self;
         let tool = run.plan.what.name();
         tracing::warn!(tool, "a run was lost and is begun again, as the policy says (on_lost)");
         let seat = match seat {
-            Seat::Task(owned) => Seat::Task(run.recorded_again(owned).await?),
+            Seat::Task(owned) => Seat::Task(run.recorded_again(owned, ran).await?),
             Seat::Held(mut held) => {
-                match held.take_record() {
-                    Some(recorded) => {
-                        let owned = run.recorded_again(recorded.without_caller()).await?;
-                        held.standing = Standing::Recorded(Box::new(owned.into_record()));
-                    }
-                    None => run.reruns += 1,
+                if let Some(recorded) = held.take_record() {
+                    let owned = run.recorded_again(recorded.without_caller(), ran).await?;
+                    held.standing = Standing::Recorded(Box::new(owned.into_record()));
+                } else {
+                    run.reruns += 1;
+                    run.spent = Charge::new(run.plan.policy.price, run.plan.policy.price_per_minute).with_run(ran);
                 }
                 Seat::Held(held)
             }
             seat @ Seat::Parked(_) => seat,
         };
-        Some(Self { run, ready: Ready { seat, permits, fare, asked } })
+        Some((run, Ready { seat, permits, fare, asked }))
     }
+}
+
+/// Nobody knows what became of a run, and there is no second one.
+pub(super) fn not_begun_again(why: &str) -> Outcome {
+    Outcome::Failed(Failure::outcome_unknown(&format!("a run was lost, and it was not begun again: {why}")))
+}
+
+/// Why a call was not sent, without what that says of trying again: the first run may have done the work.
+fn cause(message: &str) -> &str {
+    const ADVICE: [&str; 2] = ["; nothing was ", "; the call was not sent"];
+    let end = ADVICE.iter().filter_map(|advice| message.rfind(advice)).min();
+    end.and_then(|end| message.get(..end)).unwrap_or(message)
 }
 
 /// Whether an outcome says that nobody knows what became of the run.

@@ -1,7 +1,6 @@
 //! Runs of an earlier process that may go on at their server.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use tower_service::Service;
 
@@ -9,11 +8,11 @@ use super::super::attend::Attendance;
 use super::super::run::Run;
 use super::super::running::Running;
 use super::super::seat::{Owned, Seat};
-use super::{Lost, call};
+use super::call;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Call, Failure, Method, Outcome, Reply};
 use crate::store::{Anchored, Closing, Committed};
-use crate::task::{State, Task};
+use crate::task::Task;
 
 impl Run {
     /// Listens on for the answer of a run. It takes the slots that are free and waits for none: it runs already.
@@ -33,15 +32,17 @@ impl Run {
             let failure = Failure::outcome_unknown("the run cannot be asked after");
             return Seat::Task(owned).end(Outcome::Failed(failure)).await;
         };
-        let ran = ran(&task, self.shared.store.clock().now());
+        let ran = task.ran(self.shared.store.clock().now()).unwrap_or_default();
+        let fare = self.shared.admission.fare_of_left(&self.principal, &task);
         let running = Running::send(inner.clone(), listen);
-        let attendance = Attendance::new(self, running, permits, None).asked_before(task.asked.clone()).found(ran);
+        let attendance =
+            Attendance::new(self, running, permits, None).asked_before(task.asked.clone()).found(ran).priced(fare);
         let Some(mut lost) = attendance.attend(Seat::Task(owned)).await else { return };
         // Before it begins again: then its call is not kept any longer.
         let Some(call) = lost.run.kept_call(id).await else {
             return lost.ready.seat.end(Outcome::Failed(Failure::outcome_unknown("the run was lost"))).await;
         };
-        if let Some(Lost { run, ready }) = lost.begin_again().await {
+        if let Some((run, ready)) = lost.begin_again().await {
             run.send(inner, call, ready).await;
         }
     }
@@ -55,14 +56,5 @@ impl Run {
                 tracing::debug!(task = ?task.id, %error, "a question could not be withdrawn");
             }
         }
-    }
-}
-
-/// How long a task ran, without its waits for input.
-fn ran(task: &Task, now: crate::clock::Timestamp) -> Duration {
-    match &task.state {
-        State::Running { started } => now.since(*started),
-        State::InputRequired { started, since, .. } => since.since(*started),
-        State::Queued | State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => Duration::ZERO,
     }
 }

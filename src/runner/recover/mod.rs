@@ -23,6 +23,7 @@ use super::settler::Settler;
 use super::shown::Showing;
 use super::wishes::{Wishes, forget};
 use super::{Plan, Runner};
+use crate::config::Cost;
 use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, TaskSupport};
 use crate::protocol::{Failure, Json, Reason, Reply, Retry};
 use crate::store::{Anchored, Committed, Ending};
@@ -76,6 +77,7 @@ impl Runner {
                 plan,
                 parcel: Parcel::Stored,
                 reruns: task.reruns,
+                spent: Cost::ZERO,
                 arrived: Instant::now(),
                 showing: Showing::default(),
             };
@@ -87,7 +89,7 @@ impl Runner {
                 }
                 Fate::Again => {
                     let owned = self.take_up(&task);
-                    self.0.jobs.spawn("run a lost task again", run.send_again(inner, owned, task.asked.clone()));
+                    self.0.jobs.spawn("run a lost task again", run.send_again(inner, owned, task));
                 }
                 Fate::Find(anchored) => {
                     let owned = self.take_up(&task);

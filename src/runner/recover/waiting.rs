@@ -9,6 +9,7 @@ use tower_service::Service;
 use super::super::admission::{Admitted, Entry, Fare};
 use super::super::run::{Ready, Run};
 use super::super::seat::{Owned, Seat};
+use super::again::not_begun_again;
 use super::{call, not_started};
 use crate::protocol::{Call, Method, Reply, Retry};
 use crate::store::Committed;
@@ -32,16 +33,17 @@ impl Run {
     }
 
     /// Sends the call of a lost run again. That this is the second time is durable before it is sent.
-    pub(super) async fn send_again<S>(mut self, inner: S, owned: Owned, asked: Asked)
+    pub(super) async fn send_again<S>(mut self, inner: S, owned: Owned, task: Committed<Task>)
     where
         S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
         let tool = self.plan.what.name();
         tracing::warn!(tool, "a run was lost and is begun again, as the policy says (on_lost)");
-        if let Some(Seat::Task(owned)) = self.record_rerun(owned).await {
+        let ran = self.shared.admission.ran_as_written(&self.principal, &task);
+        if let Some(Seat::Task(owned)) = self.record_rerun(owned, ran).await {
             self.reruns += 1;
-            self.run_left(inner, owned, asked, Instant::now()).await;
+            self.run_left(inner, owned, task.asked.clone(), Instant::now()).await;
         }
     }
 
@@ -57,8 +59,9 @@ impl Run {
         let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
         // Only now: a line of large calls is not to fill the memory.
         let Some(mut call) = self.kept_call(id).await else {
-            let failure = not_started("its parameters cannot be read");
-            return seat.end(self.not_sent(failure)).await;
+            let why = "its parameters cannot be read";
+            let outcome = if self.reruns == 0 { self.not_sent(not_started(why)) } else { not_begun_again(why) };
+            return seat.end(outcome).await;
         };
         call.arrived = arrived;
         let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
@@ -68,7 +71,12 @@ impl Run {
     /// Lets a task in that was let in before: what refuses it now is waited for.
     async fn let_in(&self, mut seat: Seat, until: Instant) -> Option<(Seat, Entry, Option<Box<Fare>>)> {
         loop {
-            let failure = match self.shared.admission.admit(&self.principal, &self.plan) {
+            let admission = &self.shared.admission;
+            let admitted = match self.reruns {
+                0 => admission.admit(&self.principal, &self.plan),
+                _ => admission.admit_again(&self.principal, &self.plan),
+            };
+            let failure = match admitted {
                 Ok(Admitted { entry, fare }) => return Some((seat, entry, fare)),
                 Err(failure) => failure,
             };
