@@ -1,6 +1,7 @@
 //! What owners share, and what none may take alone: of any number of places the last eighth, and at least one of two or
 //! more, is for owners who have fewer than are left. Whoever is the only user of this machine has nobody to leave any to.
 
+pub(crate) mod line;
 mod places;
 
 use crate::protocol::Principal;

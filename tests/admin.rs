@@ -12,6 +12,7 @@ use raincheck::config::{AdminConfig, Mode, OwnerRules, TokenProof, ToolPolicy};
 use raincheck::history::End;
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{Abilities, Ask, Event, Json, Outcome, Question, QuestionKind, RpcError};
+use raincheck::runner::Linger;
 use serde_json::{Value, json};
 use support::calls::{call, call_of, text};
 use support::layer::{PATIENCE, Proxy};
@@ -255,6 +256,8 @@ async fn probes_and_metrics_say_how_the_proxy_is() {
         "raincheck_tasks_open{state=\"queued\"} 0",
         "raincheck_live_tasks 1",
         "raincheck_calls_waiting 0",
+        "raincheck_calls_running 1",
+        "raincheck_runs_lingering 0",
         "raincheck_draining 0",
         "raincheck_runs_total{server=\"reports\",tool=\"quick\",outcome=\"completed\"} 1",
         "raincheck_run_seconds_count{server=\"reports\",tool=\"quick\"} 1",
@@ -327,7 +330,8 @@ async fn held(operators: &Operators, many: usize) -> Vec<Value> {
 #[tokio::test]
 async fn a_held_call_that_is_no_task_is_seen_and_stopped_wherever_it_is() {
     let policy = ToolPolicy { mode: Mode::Sync, max_running: Some(1), ..ToolPolicy::default() };
-    let mut proxy = Proxy::new(policy);
+    // A server that does not answer the cancel keeps the slot, but not the caller.
+    let mut proxy = Proxy::lingering(policy, Linger::AtMost(Duration::from_hours(1)));
     let operators = Operators::of(&proxy, None).await;
     let of =
         |who: &str| call_of(who, false, "tools/call", json!({ "name": "export", "arguments": { "secret": "s3cr3t" } }));

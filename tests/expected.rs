@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use raincheck::config::{Mode, ToolPolicy};
 use raincheck::history::End;
-use raincheck::protocol::{Event, Failure, Outcome, Reason, Retry, RpcError};
+use raincheck::protocol::{Failure, Outcome, Reason, Retry, RpcError, WaitsFor};
 use raincheck::runner::{Bounds, Runner};
 use raincheck::store::Shelf;
 use raincheck::task::Canceller;
@@ -80,12 +80,13 @@ async fn what_the_server_takes_to_start_is_no_time_of_the_tool() {
     let sent = Instant::now();
     let reply = proxy.sending(call("tools/call", export()));
     let (_, sender) = proxy.next_sent().await;
+    sender.waits(WaitsFor::Start);
     let reply = reply.await.unwrap();
     while sent.elapsed() < Duration::from_millis(200) {
         tokio::task::yield_now().await;
     }
     let began = Instant::now();
-    sender.event(Event::Began);
+    assert!(sender.begins().await);
     sender.done(good());
     timeout(PATIENCE, reply.outcome()).await.unwrap();
     let took = began.elapsed();

@@ -175,14 +175,24 @@ async fn a_cancelled_run_keeps_its_slot_until_the_server_answers() {
         let mut proxy = Proxy::lingering(policy, linger);
         let first = id_of(&proxy.value(call("tools/call", export())).await);
         let (_, running) = proxy.next_sent().await;
+        let waiting = proxy.value(call("tools/call", export())).await;
+        assert_eq!(waiting["statusMessage"], "queued: next in line for a free slot", "of a run that goes on");
+        proxy.value(call("tasks/cancel", json!({ "taskId": id_of(&waiting) }))).await;
+        assert_eq!(proxy.runner.lingering(), 0);
         proxy.value(call("tasks/cancel", json!({ "taskId": first }))).await;
         assert_eq!(proxy.ended(&first).await["status"], "cancelled");
         let second = proxy.value(call("tools/call", export())).await;
-        assert_eq!(second["statusMessage"], "queued: next in line for a free slot");
+        let rule = if linger == Linger::UntilTimeout { "(cancel = \"ignored\")" } else { "(cancel_grace)" };
+        let says = second["statusMessage"].as_str().unwrap();
+        let begins = "queued: next in line for a free slot; one is kept for a run that was stopped, until its server has \
+                      answered, for up to ";
+        assert!(says.starts_with(begins) && says.ends_with(rule), "{says}");
+        assert_eq!((proxy.runner.running(), proxy.runner.lingering()), (1, 1));
         let early = timeout(Duration::from_millis(200), proxy.sent.recv()).await;
         assert!(early.is_err(), "the slot was given away while the server may still be at work");
         running.done(Outcome::Error(RpcError::new(-32800, "cancelled")));
-        proxy.next_sent().await;
+        let _second = proxy.next_sent().await;
+        assert_eq!((proxy.runner.running(), proxy.runner.lingering()), (1, 0));
     }
 }
 

@@ -12,7 +12,7 @@ use super::answer::{Answer, refused, value};
 use super::owners::OwnerNames;
 use super::tasks::{MOST, owner_shown};
 use crate::clock::millis;
-use crate::runner::{HeldCall, Runner, Stage};
+use crate::runner::{HeldCall, Runner, Stage, view};
 
 /// What the ids of held calls begin with; no task has such a one.
 const PREFIX: &str = "held-";
@@ -65,9 +65,10 @@ fn shown(call: &HeldCall, state: &str) -> Value {
     let age = call.age();
     let how = match call.stage() {
         Stage::Queued(place) => match place.now() {
-            Some(place) => format!("number {place} in line for a free slot"),
+            Some(number) => format!("number {number} in line for a free slot{}", view::kept(&place)),
             None => "about to start".to_owned(),
         },
+        Stage::Waits(what) => what.describe().to_owned(),
         Stage::Running => "running".to_owned(),
         Stage::Asking => "the tool asks its caller".to_owned(),
         Stage::Parked => "its caller was sent away with questions, to come back with answers".to_owned(),

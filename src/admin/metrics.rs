@@ -45,6 +45,12 @@ pub(super) fn write(runner: &Runner, servers: &[Upstream]) -> String {
     text.line("raincheck_live_tasks", "", &runner.live().len().to_string());
     text.head("raincheck_calls_waiting", "gauge", "Calls that wait for a slot, tasks or not.");
     text.line("raincheck_calls_waiting", "", &runner.waiting().to_string());
+    text.head("raincheck_calls_running", "gauge", "Slots of limits.calls that are taken, by tasks or other calls.");
+    text.line("raincheck_calls_running", "", &runner.running().to_string());
+    let help =
+        "Of those: runs that were stopped and keep their slot until the server has answered, or for cancel_grace.";
+    text.head("raincheck_runs_lingering", "gauge", help);
+    text.line("raincheck_runs_lingering", "", &runner.lingering().to_string());
     text.head("raincheck_calls_held", "gauge", "Held calls that are no tasks and wait, ask, or have run for a second.");
     text.line("raincheck_calls_held", "", &runner.held().len().to_string());
     text.head("raincheck_draining", "gauge", "1 while the proxy stops.");

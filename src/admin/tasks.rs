@@ -57,6 +57,10 @@ pub(super) async fn list(runner: &Runner, names: &OwnerNames, query: &str) -> An
             if let (Some(next), Some(list)) = (page.next, list.as_object_mut()) {
                 list.insert("nextCursor".to_owned(), next.as_str().into());
             }
+            let lingering = Some(runner.lingering()).filter(|runs| *runs > 0);
+            if let (Some(lingering), Some(list)) = (lingering, list.as_object_mut()) {
+                list.insert("lingering".to_owned(), lingering.into());
+            }
             value(StatusCode::OK, &list)
         }
         Err(error) => unreadable(&error),

@@ -96,7 +96,7 @@ async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common)
     let state = filter.iter().find_map(|(name, value)| value.as_deref().filter(|_| *name == "state"));
     let is_for_held = state == Some(HELD);
     let held = if state.is_none() || is_for_held { held(filter, common).await? } else { Vec::new() };
-    let (mut tasks, mut cursor) = (Vec::new(), None::<String>);
+    let (mut tasks, mut cursor, mut lingering) = (Vec::new(), None::<String>, 0);
     while tasks.len() < newest && !is_for_held {
         let mut query = form_urlencoded::Serializer::new(String::new());
         for (name, value) in filter {
@@ -112,6 +112,7 @@ async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common)
         if let Some(found) = page.get_mut("tasks").and_then(Value::as_array_mut) {
             tasks.append(found);
         }
+        lingering = page.get("lingering").and_then(Value::as_u64).unwrap_or_default();
         cursor = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
         if cursor.is_none() {
             break;
@@ -121,10 +122,19 @@ async fn list(filter: &[(&str, Option<String>)], newest: usize, common: &Common)
     if common.json {
         return Ok(Value::from(tasks).to_string());
     }
-    if tasks.is_empty() {
-        return Ok("There are no such tasks.".to_owned());
+    let table = if tasks.is_empty() { "There are no such tasks.\n".to_owned() } else { table(&tasks) };
+    Ok(format!("{table}{}", stopped(lingering)))
+}
+
+/// Says that slots are taken by runs that no list shows.
+fn stopped(lingering: u64) -> String {
+    match lingering {
+        0 => String::new(),
+        1 => "1 run that was stopped keeps its slot until its server has answered, or for cancel_grace.\n".to_owned(),
+        runs => format!(
+            "{runs} runs that were stopped keep their slots until their servers have answered, or for cancel_grace.\n"
+        ),
     }
-    Ok(table(&tasks))
 }
 
 /// The held calls that are no tasks.

@@ -8,9 +8,10 @@ use tokio::sync::oneshot;
 
 use super::signals::Shutdown;
 use super::sources::Sources;
-use super::{exit, serve, terminal};
+use super::{exit, look, serve, terminal};
 use crate::app::{self, Host};
 use crate::config::{Config, Environment, ServerConfig};
+use crate::jobs::Jobs;
 use crate::telemetry;
 
 /// Which server to serve, and how.
@@ -70,7 +71,12 @@ pub(super) fn serve_one(config: Config, name: Option<&str>) -> u8 {
         }
     };
     let host = Host { input: tokio::io::stdin(), output: tokio::io::stdout(), gone: hung_up(std::io::stdout()) };
-    runtime.block_on(app::run_stdio(config, server, host, shutdown));
+    runtime.block_on(async {
+        // A wrong command or address shows here, not only at the first call.
+        let looks = Jobs::new();
+        looks.spawn("look at the server", look::at_servers(vec![server.clone()]));
+        app::run_stdio(config, server, host, shutdown).await;
+    });
     // A read of stdin cannot be stopped, and nobody waits for it.
     runtime.shutdown_background();
     logs.finish();

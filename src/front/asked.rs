@@ -24,6 +24,8 @@ pub(super) enum Asked {
     Notification,
     /// A message of a client of 2025-11-25 or older.
     Legacy(Message),
+    /// A broken answer of such a client: what the server gets for it, and what the client gets.
+    LegacyBroken(Message, Refusal),
     /// Several of them at once (2025-03-26).
     LegacyBatch(Vec<Element>),
 }
@@ -49,7 +51,14 @@ pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Resul
         Err(MessageError { cause: MessageFault::Batch, .. }) if has_session => {
             return batch::read(text, max_depth).map(Asked::LegacyBatch);
         }
-        read => read.map_err(|error| bad(error.to_rpc()).to(error.id.as_ref()))?,
+        Err(error) => {
+            let refusal = bad(error.to_rpc()).to(error.id.as_ref());
+            return match error.to_answer() {
+                Some(answer) if has_session => Ok(Asked::LegacyBroken(answer, refusal)),
+                _ => Err(refusal),
+            };
+        }
+        Ok(message) => message,
     };
     match message {
         Message::Request { id, method, params } => {

@@ -38,6 +38,7 @@ fn the_era_of_a_message_is_decided_by_its_own_meta() {
         Ok(Asked::Request(_)) => "request".to_owned(),
         Ok(Asked::Notification) => "notification".to_owned(),
         Ok(Asked::Legacy(_)) => "legacy".to_owned(),
+        Ok(Asked::LegacyBroken(_, refusal)) => format!("broken {}", refusal.error().code()),
         Ok(Asked::LegacyBatch(messages)) => format!("batch of {}", messages.len()),
         Err(refusal) => refusal.error().code().to_string(),
     };
@@ -52,6 +53,9 @@ fn the_era_of_a_message_is_decided_by_its_own_meta() {
         (&format!("[{list},{answer}]"), "-32600", "batch of 2"),
         (&format!("[{list},{modern}]"), "-32600", "batch of 2"),
         ("[]", "-32600", "-32600"),
+        (r#"{"jsonrpc":"2.0","id":0}"#, "-32600", "broken -32600"),
+        (r#"{"jsonrpc":"2.0","id":0,"params":{}}"#, "-32600", "-32600"),
+        (r#"{"jsonrpc":"2.0","id":0,"method":7}"#, "-32600", "-32600"),
     ];
     for (text, alone, in_session) in cases {
         assert_eq!(

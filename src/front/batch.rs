@@ -16,6 +16,8 @@ pub(super) enum Element {
     Message(Message),
     /// None that a batch may have; this is the answer to it.
     Refused(Rope),
+    /// A broken answer: what the server gets for it, and the answer to it.
+    Broken(Message, Rope),
 }
 
 /// Messages in one batch.
@@ -55,7 +57,10 @@ impl Element {
             Ok(Message::Request { id, params, .. }) if asked::is_modern(params.as_ref()) => Self::modern(Some(&id)),
             Ok(Message::Notification { params, .. }) if asked::is_modern(params.as_ref()) => Self::modern(None),
             Ok(message) => Self::Message(message),
-            Err(fault) => Self::refused(fault.id.as_ref(), &fault.to_rpc()),
+            Err(fault) => match (Self::refused(fault.id.as_ref(), &fault.to_rpc()), fault.to_answer()) {
+                (Self::Refused(refused), Some(answer)) => Self::Broken(answer, refused),
+                (refused, _) => refused,
+            },
         }
     }
 

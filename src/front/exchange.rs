@@ -161,6 +161,12 @@ where
                 let credentials = self.identity.credentials(&parts.headers);
                 return Box::pin(self.legacy.post(&sender, message, credentials)).await;
             }
+            Asked::LegacyBroken(answer, refusal) => {
+                let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
+                let credentials = self.identity.credentials(&parts.headers);
+                let taken = Box::pin(self.legacy.post(&sender, answer, credentials)).await;
+                return Err(taken.err().unwrap_or(refusal));
+            }
             Asked::LegacyBatch(messages) => {
                 let sender = Sender { server: &mount.name, principal, headers: &parts.headers, accepts };
                 let credentials = self.identity.credentials(&parts.headers);

@@ -224,6 +224,7 @@ impl Wanted {
             | Event::Attached(_)
             | Event::Paused
             | Event::Anchored(_)
+            | Event::Waits(_)
             | Event::Began
             | Event::Done(_) => None,
         }

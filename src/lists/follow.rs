@@ -200,6 +200,7 @@ async fn outcome(reply: &mut Reply, sender: Option<&ReplySender>) -> Outcome {
                 | Event::Attached(_)
                 | Event::Paused
                 | Event::Anchored(_)
+                | Event::Waits(_)
                 | Event::Began,
                 None,
             ) => {}

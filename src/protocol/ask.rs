@@ -46,8 +46,18 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Ask {
     question: Question,
+    bearer: Bearer,
     answer: oneshot::Sender<Answer>,
     withdrawn: CancellationToken,
+}
+
+/// Who waits for the answer, as far as that can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bearer {
+    /// The call in whose course it is asked.
+    Call,
+    /// The session: it comes with a call only since there is no other way to ask.
+    Session,
 }
 
 /// The asking side of an [`Ask`], held by whoever speaks to the server. Dropping it withdraws the question.
@@ -115,15 +125,29 @@ impl Question {
 impl Ask {
     /// A question, and the side that waits for its answer.
     pub fn new(question: Question) -> (Self, Asking) {
+        Self::of(question, Bearer::Call)
+    }
+
+    /// The same, for a question for which no call waits: what servers ask when a session begins.
+    pub fn of_session(question: Question) -> (Self, Asking) {
+        Self::of(question, Bearer::Session)
+    }
+
+    fn of(question: Question, bearer: Bearer) -> (Self, Asking) {
         let (answer, answered) = oneshot::channel();
         let withdrawn = CancellationToken::new();
         let asking = Asking { answer: answered, _withdraw: withdrawn.clone().drop_guard() };
-        (Self { question, answer, withdrawn }, asking)
+        (Self { question, bearer, answer, withdrawn }, asking)
     }
 
     /// What is asked.
     pub fn question(&self) -> &Question {
         &self.question
+    }
+
+    /// Whether no call waits for its answer.
+    pub fn is_of_session(&self) -> bool {
+        self.bearer == Bearer::Session
     }
 
     /// Answers it.

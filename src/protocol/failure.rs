@@ -84,6 +84,10 @@ pub enum Retry {
     Unknown,
 }
 
+/// What stands around how a run was lost.
+const BEFORE_HOW: &str = "outcome unknown: ";
+const AFTER_HOW: &str = "; the tool may or may not have run, check before calling it again";
+
 impl Retry {
     /// Yes, but not at once: when it is worth looking whether what was missing is there again.
     pub const SOON: Self = Self::After(Duration::from_secs(5));
@@ -97,11 +101,13 @@ impl Failure {
 
     /// The run was lost; `how` says in which way.
     pub fn outcome_unknown(how: &str) -> Self {
-        Self::new(
-            Reason::OutcomeUnknown,
-            format!("outcome unknown: {how}; the tool may or may not have run, check before calling it again"),
-            Retry::Unknown,
-        )
+        Self::new(Reason::OutcomeUnknown, format!("{BEFORE_HOW}{how}{AFTER_HOW}"), Retry::Unknown)
+    }
+
+    /// What happened, without what that means for a call: for a request that is none. All of it for what is no lost run.
+    pub fn how(&self) -> &str {
+        let how = self.message.strip_prefix(BEFORE_HOW).and_then(|message| message.strip_suffix(AFTER_HOW));
+        how.unwrap_or(&self.message)
     }
 
     /// `reason`, `retryable` (absent when unknown) and `retryAfterMs`, as they stand in `error.data`.

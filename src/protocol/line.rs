@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::failure::Failure;
 use super::json::Json;
-use super::reply::{Event, Outcome};
+use super::reply::{Event, Outcome, WaitsFor};
 
 /// The end of a [`Reply`](super::reply::Reply) that the server's side holds. Dropping it without an outcome ends the call
 /// as outcome unknown.
@@ -45,6 +45,18 @@ struct State {
     called_off: bool,
     /// The call goes on without a reader, for another process.
     left_running: bool,
+    turn: Turn,
+}
+
+/// Whether the call may go to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It may. To `Waits`.
+    Free,
+    /// It has to wait. To `Free` when the wait is over, to `Kept` if the reader says so.
+    Waits,
+    /// It has to wait, and then for the reader. To `Free`.
+    Kept,
 }
 
 /// To `Sent` or `Lost`, once, and to `Taken`.
@@ -82,6 +94,7 @@ pub(super) fn line() -> (ReplySender, Events) {
         cancelled: false,
         called_off: false,
         left_running: false,
+        turn: Turn::Free,
     };
     let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
     (ReplySender(Arc::clone(&line)), Events(line))
@@ -126,6 +139,21 @@ impl Events {
         let mut state = self.0.state();
         (state.cancelled, state.called_off) = (true, true);
         drop(state);
+        self.0.wish.notify_waiters();
+    }
+
+    /// Whether the call waits; it goes to the server only when it was let go.
+    pub(super) fn keep_back(&self) -> bool {
+        let mut state = self.0.state();
+        if state.turn == Turn::Waits {
+            state.turn = Turn::Kept;
+        }
+        state.turn == Turn::Kept
+    }
+
+    /// It may go there.
+    pub(super) fn let_go(&self) {
+        self.0.state().turn = Turn::Free;
         self.0.wish.notify_waiters();
     }
 
@@ -179,10 +207,15 @@ impl Line {
                 let is_chatter = matches!(said.method.as_str(), "notifications/message" | "notifications/progress");
                 (said.params.as_ref().map_or(0, Json::len), is_chatter)
             }
-            Event::Progress(_) | Event::Paused | Event::Anchored(_) | Event::Began => (0, true),
-            Event::Ask(_) | Event::Attached(_) | Event::Done(_) => (0, false),
+            Event::Progress(_) | Event::Paused | Event::Anchored(_) => (0, true),
+            Event::Ask(_) | Event::Attached(_) | Event::Waits(_) | Event::Began | Event::Done(_) => (0, false),
         };
-        let places = if is_chatter { WAITING_EVENTS - RESERVED } else { WAITING_EVENTS };
+        let places = match &event {
+            // A few in all.
+            Event::Waits(_) | Event::Began => usize::MAX,
+            _ if is_chatter => WAITING_EVENTS - RESERVED,
+            _ => WAITING_EVENTS,
+        };
         let mut state = self.state();
         if len > LOG_LINE || state.events.len() >= places {
             return;
@@ -234,6 +267,33 @@ impl ReplySender {
     /// is refused. An outcome is sent with [`ReplySender::done`].
     pub fn event(&self, event: Event) {
         self.0.event(event);
+    }
+
+    /// The call has to wait before it goes to the server. A reader that wants to know hears of the end of the wait
+    /// through [`ReplySender::begins`], which is to be called in any case.
+    pub fn waits(&self, reason: WaitsFor) {
+        let mut state = self.0.state();
+        if state.turn == Turn::Free {
+            state.turn = Turn::Waits;
+        }
+        drop(state);
+        self.0.event(Event::Waits(reason));
+    }
+
+    /// To be called before the call goes to the server: resolves at once, or, after a wait, when the reader lets the
+    /// call go. `false` if it was cancelled and is not to be sent.
+    pub async fn begins(&self) -> bool {
+        {
+            let mut state = self.0.state();
+            match state.turn {
+                Turn::Free => return !state.cancelled,
+                Turn::Waits => state.turn = Turn::Free,
+                Turn::Kept => {}
+            }
+        }
+        self.0.event(Event::Began);
+        self.0.until(|state| state.turn == Turn::Free || state.cancelled).await;
+        !self.is_cancelled()
     }
 
     /// The way for events, to be used apart from this sender.

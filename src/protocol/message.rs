@@ -53,6 +53,9 @@ pub struct MessageError {
     /// The id of the request, where it could be read, so that the answer finds its way. None for what names no method: an
     /// answer has the id of another side's request, under which its sender may have asked something else.
     pub id: Option<RequestId>,
+    /// The id of the request that this answers in a broken way, as far as that can be told: it names no method and has
+    /// no parameters.
+    pub answers: Option<Json>,
     /// What is wrong.
     pub cause: MessageFault,
 }
@@ -96,7 +99,7 @@ impl fmt::Display for RequestId {
 impl Message {
     /// Reads one message. `max_depth` bounds the nesting of the whole text.
     pub fn parse(text: &Bytes, max_depth: usize) -> Result<Self, MessageError> {
-        let fault = |cause| MessageError { id: None, cause };
+        let fault = |cause| MessageError { id: None, answers: None, cause };
         let check_depth = || json::check_depth(text, max_depth).map_err(|error| fault(MessageFault::Json(error)));
         match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
             Some(b'{') => {}
@@ -116,8 +119,9 @@ impl Message {
         let id = members.get("id").map(kept);
         let method = members.get("method");
         let wrong = |why| {
+            let answers = id.clone().filter(|_| method.is_none() && members.get("params").is_none());
             let readable = id.clone().and_then(RequestId::read).filter(|_| method.is_some());
-            MessageError { id: readable, cause: MessageFault::NotAMessage(why) }
+            MessageError { id: readable, answers, cause: MessageFault::NotAMessage(why) }
         };
         if members.get("jsonrpc").map(Part::bytes) != Some(b"\"2.0\"") {
             return Err(wrong("the member \"jsonrpc\" must be \"2.0\""));
@@ -195,6 +199,12 @@ pub fn error_or_null(id: Option<&RequestId>, error: &RpcError) -> Rope {
 }
 
 impl MessageError {
+    /// What is put in the place of a broken answer, so that whoever asked is not left waiting.
+    pub fn to_answer(&self) -> Option<Message> {
+        let error = RpcError::new(code::INTERNAL, format!("the client's answer cannot be read: {self}"));
+        Some(Message::Error { id: Some(self.answers.clone()?), error })
+    }
+
     /// The error that its sender gets.
     pub fn to_rpc(&self) -> RpcError {
         match &self.cause {

@@ -37,7 +37,7 @@ pub use message::{Message, RequestId};
 pub use method::Method;
 pub use param_headers::HeaderRules;
 pub use progress::Progress;
-pub use reply::{Event, EventSender, Handle, Notification, Outcome, Reply, ReplySender};
+pub use reply::{Event, EventSender, Handle, Notification, Outcome, Reply, ReplySender, WaitsFor};
 pub use rope::Rope;
 pub use subscription::{ACKNOWLEDGED, Said};
 

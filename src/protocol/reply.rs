@@ -39,11 +39,23 @@ pub enum Event {
     /// Where the run is, as of now: it can be resumed from here by another process. May be dropped; a later one takes the
     /// place of those before it.
     Anchored(Anchor),
-    /// The call goes to the server only now: that had to be started or connected to first, or took others before. May be
-    /// dropped.
+    /// The call waits: nothing of it is at the server. [`Event::Began`] ends the wait, if the outcome does not. Never dropped.
+    Waits(WaitsFor),
+    /// The call goes to the server only now, after a wait. Never dropped.
     Began,
     /// The end. Nothing comes after it.
     Done(Outcome),
+}
+
+/// What a call has to wait for before its server can have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// The server's process is being started.
+    Start,
+    /// There is no connection to the server yet.
+    Connection,
+    /// The server takes one call at a time (`serial`), and others come before.
+    Turn,
 }
 
 /// A notification of a server.
@@ -114,6 +126,17 @@ struct OpenReply {
 #[derive(Clone)]
 struct Change(Arc<dyn Fn(Event) -> Event + Send + Sync>);
 
+impl WaitsFor {
+    /// What people are told.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Start => "waiting for the server to start",
+            Self::Connection => "waiting for a connection to the server",
+            Self::Turn => "waiting for the server to take its next call (serial)",
+        }
+    }
+}
+
 impl Reply {
     /// A reply whose outcome is known.
     pub fn ready(outcome: Outcome) -> Self {
@@ -145,6 +168,22 @@ impl Reply {
     pub fn cancel(&self) {
         if let Source::Open(open) = &self.0 {
             open.events.cancel();
+        }
+    }
+
+    /// Whether the call waits before it goes to the server, as [`Event::Waits`] said. If so, it goes there only after
+    /// [`Reply::let_go`]: cancelled or dropped before that, it was never sent.
+    pub fn keep_back(&self) -> bool {
+        match &self.0 {
+            Source::Open(open) => open.events.keep_back(),
+            Source::Ready(_) | Source::Over => false,
+        }
+    }
+
+    /// A call that was kept back may go to the server as soon as its wait is over.
+    pub fn let_go(&self) {
+        if let Source::Open(open) = &self.0 {
+            open.events.let_go();
         }
     }
 

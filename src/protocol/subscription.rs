@@ -26,6 +26,7 @@ impl Said {
             | Event::Attached(_)
             | Event::Paused
             | Event::Anchored(_)
+            | Event::Waits(_)
             | Event::Began => None,
         }
     }

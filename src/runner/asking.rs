@@ -8,12 +8,13 @@ use tokio::time::Instant;
 
 use super::attend::Attendance;
 use super::desk::{Desk, DeskEvent, Write, refuse};
+use super::promote::Why;
 use super::seat::{Held, Owned, Seat};
 use super::{Promotion, Questions};
 use crate::protocol::error::code;
 use crate::protocol::{Answer, Ask, Event, Failure, Reason, Retry, RpcError};
 use crate::store::{ChangeError, Closing, CommitError};
-use crate::task::Refusal;
+use crate::task::{MOST_QUESTIONS, Refusal};
 
 /// How long a write of the record waits until it is tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
@@ -52,6 +53,13 @@ impl Attendance {
             ask.answer(answer);
             return Some(seat);
         }
+        if matches!((&seat, self.way.questions), (Seat::Held(_), Questions::Promote)) && ask.is_of_session() {
+            // The tool does not wait for it, so it is no reason to make a task.
+            if self.put_off.len() < MOST_QUESTIONS {
+                self.put_off.push(ask);
+            }
+            return Some(seat);
+        }
         let limit = self.run.plan.policy.ask_timeout;
         let desk = self.desk.get_or_insert_with(|| {
             let board = match &seat {
@@ -76,14 +84,33 @@ impl Attendance {
                     desk.promote_at = held.promote_at.take().or(desk.promote_at);
                     Seat::Held(held)
                 }
-                Questions::Promote | Questions::PassOn | Questions::Refuse => match self.promote(held).await? {
-                    Seat::Held(held) => Seat::Held(self.without_store(held)),
-                    seat => seat,
-                },
+                Questions::Promote | Questions::PassOn | Questions::Refuse => {
+                    match self.promote(held, Why::Question).await? {
+                        Seat::Held(held) => Seat::Held(self.without_store(held)),
+                        seat => seat,
+                    }
+                }
             },
             // It is asked in the next round.
             Seat::Parked(parked) => Seat::Parked(parked),
         })
+    }
+
+    /// The call has become a task, which can ask what was no reason to make it one.
+    pub(super) async fn ask_put_off(&mut self, seat: &Seat) {
+        let Seat::Task(owned) = seat else { return };
+        if self.put_off.is_empty() {
+            return;
+        }
+        let (limit, board) = (self.run.plan.policy.ask_timeout, Arc::clone(owned.live.board()));
+        let desk = self.desk.get_or_insert_with(|| Box::new(Desk::new(board, limit, self.asked_before.clone())));
+        let sharer = self.run.shared.admission.sharer(&self.run.principal);
+        for ask in std::mem::take(&mut self.put_off).into_iter().filter(|ask| !ask.is_withdrawn()) {
+            if let Some(question) = desk.post(ask, &self.run.shared.shares, &sharer) {
+                desk.writes.push_back(Write::Open(question));
+            }
+        }
+        self.write(owned).await;
     }
 
     /// Asks the legacy client who is held. The question is kept: its time does not count for the run, and a call that

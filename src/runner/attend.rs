@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::Instant;
 
-use super::admission::Fare;
+use super::admission::{Fare, Lingering};
 use super::clock::RunClock;
 use super::desk::{Desk, DeskEvent};
-use super::given_up::{idle, stopped_by_operator, timed_out};
+use super::given_up::{idle, timed_out};
+use super::held_up::no_turn;
 use super::joining::left_behind;
 use super::live::Phase;
 use super::parked::Counter;
-use super::promote::Seed;
+use super::promote::{Seed, Why};
 use super::recover::{Anchoring, Lost, is_lost};
-use super::remember::{end_of, end_of_failure};
+use super::remember::end_of;
 use super::request_state::Subject;
 use super::responses::Responses;
 use super::run::{Permits, Ready, Run};
@@ -21,10 +22,10 @@ use super::running::Running;
 use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::shown::{SHOW_AFTER, Stage};
-use super::{Linger, Questions, Way};
+use super::{Questions, Way};
 use crate::clock::Timestamp;
 use crate::history::End;
-use crate::protocol::{Event, Failure, Outcome, Progress};
+use crate::protocol::{Ask, Event, Failure, Outcome, Progress, WaitsFor};
 use crate::task::{Asked, State};
 
 /// One call that was sent.
@@ -40,6 +41,8 @@ pub(super) struct Attendance {
     /// Its questions, once there was one.
     pub(super) desk: Option<Box<Desk>>,
     pub(super) clock: RunClock,
+    /// Questions that are asked only if the call becomes a task.
+    pub(super) put_off: Vec<Ask>,
     /// What an earlier run of the same call has asked.
     pub(super) asked_before: Asked,
     /// Where the run is, once the server has told.
@@ -48,14 +51,18 @@ pub(super) struct Attendance {
     lost: Option<Seat>,
     /// The time of run at which the tool last gave a sign of life.
     alive: Duration,
-    /// How much of the time went by before the server had the call.
-    pub(super) before: Duration,
+    /// What the call waits for, while its server does not have it.
+    pub(super) waits: Option<WaitsFor>,
+    /// When it has waited for its turn for too long.
+    pub(super) until: Instant,
     /// What it costs.
-    fare: Option<Box<Fare>>,
+    pub(super) fare: Option<Box<Fare>>,
     /// What was reported before the promotion is where the task is.
     progress: Option<(Progress, Timestamp)>,
     /// Gone when the run has ended and only its outcome is kept.
     pub(super) permits: Option<Permits>,
+    /// The slots, once the server was told to stop.
+    pub(super) lingering: Option<Lingering>,
     /// Room for that outcome.
     pub(super) kept: Option<Part>,
 }
@@ -86,16 +93,16 @@ enum Due {
     Idle,
     /// Its cost is to be counted.
     Count,
+    /// Its turn at the server has not come in time.
+    NoTurn,
     /// Operators are to see the call, which is held.
     Show,
 }
 
-/// How long a result may still win after a stop.
-const STOP_GRACE: Duration = Duration::from_secs(1);
-
 impl Attendance {
     /// In a box, since it is handed from future to future.
     pub(super) fn new(run: Run, running: Running, permits: Option<Permits>, subject: Option<Subject>) -> Box<Self> {
+        let until = Instant::now() + run.plan.policy.queue_timeout;
         let (way, clock) = (run.plan.way.clone(), RunClock::start(run.plan.policy.timeout));
         let ahead = Responses::default();
         Box::new(Self {
@@ -106,14 +113,17 @@ impl Attendance {
             ahead,
             desk: None,
             clock,
+            put_off: Vec::new(),
             asked_before: Asked::default(),
             anchoring: None,
             lost: None,
             alive: Duration::ZERO,
-            before: Duration::ZERO,
+            waits: None,
+            until,
             fare: None,
             progress: None,
             permits,
+            lingering: None,
             kept: None,
         })
     }
@@ -149,19 +159,8 @@ impl Attendance {
     pub(super) async fn attend(mut self: Box<Self>, mut seat: Seat) -> Option<Lost> {
         loop {
             let waiting = self.is_waiting(&seat);
-            self.clock.pause_if(waiting);
-            match seat.live() {
-                Some(live) => {
-                    live.timed(self.clock);
-                    self.run.showing.hide();
-                }
-                None if waiting => self.run.show(if self.desk.as_ref().is_some_and(|desk| desk.is_parked) {
-                    Stage::Parked
-                } else {
-                    Stage::Asking
-                }),
-                None => self.run.showing.set(Stage::Running),
-            }
+            self.clock.pause_if(waiting || self.waits.is_some());
+            self.tell_stage(&seat, waiting);
             if let Some(desk) = self.desk.as_mut().filter(|_| !waiting) {
                 desk.place = None;
             }
@@ -189,7 +188,7 @@ impl Attendance {
             let ready = Ready { seat, permits: self.permits, fare: self.fare, asked };
             return Some(Lost { run: self.run, ready, ran });
         }
-        // Whoever was held has been told, however long the server still takes.
+        // Its caller has been told; what is left is a slot.
         self.run.showing.hide();
         if !matches!(self.running, Running::Over) {
             Box::pin(self.linger()).await;
@@ -231,8 +230,9 @@ impl Attendance {
                 _ => std::future::pending().await,
             }
         };
+        let may_leave = (waiting && !is_asked_itself) || self.waits.is_some();
         let due = async {
-            match due.and_then(|(ran, due)| Some((self.clock.when(ran)?, due))) {
+            match due {
                 Some((at, due)) => {
                     shared.jobs.alarm(at).await;
                     due
@@ -248,18 +248,23 @@ impl Attendance {
             event = desk => Next::Desk(event),
             due = due => Next::Due(due),
             () = anchoring => Next::Anchored,
-            () = shared.draining.cancelled(), if waiting && !is_asked_itself => Next::Draining,
+            () = shared.draining.cancelled(), if may_leave => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
     }
 
-    /// What is to be done next, and at which time of run.
-    fn due(&self, seat: &Seat) -> Option<(Duration, Due)> {
+    /// What is to be done next, and when.
+    fn due(&self, seat: &Seat) -> Option<(Instant, Due)> {
+        if self.waits == Some(WaitsFor::Turn) {
+            return Some((self.until, Due::NoTurn));
+        }
         let idle = self.run.plan.idle_timeout().map(|limit| (self.alive.saturating_add(limit), Due::Idle));
         let count = self.fare.as_ref().map(|fare| (fare.look_at(), Due::Count));
         let is_to_be_shown = !(self.run.showing.has_begun() || seat.is_recorded());
         let show = is_to_be_shown.then_some((SHOW_AFTER, Due::Show));
-        [Some((self.clock.limit(), Due::Timeout)), idle, count, show].into_iter().flatten().min_by_key(|(ran, _)| *ran)
+        let all = [Some((self.clock.limit(), Due::Timeout)), idle, count, show];
+        let (ran, due) = all.into_iter().flatten().min_by_key(|(ran, _)| *ran)?;
+        Some((self.clock.when(ran)?, due))
     }
 
     /// Does what is to be done; `None` when the run is over.
@@ -271,7 +276,7 @@ impl Attendance {
             Next::Event(event) => self.event(seat, event).await,
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
-                (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held)).await,
+                (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held, Why::Threshold)).await,
                 (Wish::GoOn, seat) => Some(seat.without_caller()),
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
@@ -279,9 +284,7 @@ impl Attendance {
                 }
             },
             Next::Operator => {
-                self.remember(End::Cancelled);
-                self.running.stop();
-                Box::pin(self.end(seat, Outcome::Failed(stopped_by_operator()))).await;
+                Box::pin(self.is_stopped_by_operator(seat)).await;
                 None
             }
             Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
@@ -290,6 +293,7 @@ impl Attendance {
                     Due::Timeout => Err(timed_out(self.run.plan.policy.timeout)),
                     Due::Idle => Err(idle(self.run.plan.idle_timeout().unwrap_or_default())),
                     Due::Count => self.count(),
+                    Due::NoTurn => Err(no_turn(self.run.plan.policy.queue_timeout)),
                     Due::Show => {
                         self.run.show(Stage::Running);
                         Ok(())
@@ -300,6 +304,10 @@ impl Attendance {
                 None
             }
             Next::Anchored => Some(seat),
+            Next::Draining | Next::Stopping if self.waits.is_some() => {
+                Box::pin(self.leave_unsent(seat)).await;
+                None
+            }
             Next::Draining | Next::Stopping if self.may_be_left(&seat) => {
                 self.leave(seat);
                 None
@@ -330,6 +338,7 @@ impl Attendance {
         if let Event::Done(outcome) = &event {
             self.remember(end_of(outcome));
         }
+        let seat = if self.is_past_wait(&event) { Box::pin(self.begins(seat)).await? } else { seat };
         match (event, seat) {
             (Event::Done(outcome), Seat::Parked(parked)) => {
                 Some(Seat::Parked(Box::pin(self.keep(parked, outcome)).await))
@@ -346,13 +355,8 @@ impl Attendance {
                 self.anchoring.get_or_insert_default().take(anchor, &self.way.abilities);
                 Some(seat)
             }
-            (Event::Began, seat) => {
-                // A run that was found again had begun before.
-                if self.anchoring.is_none() {
-                    self.before = self.clock.ran();
-                }
-                Some(seat)
-            }
+            (Event::Waits(what), seat) => Some(Box::pin(self.is_held_up(seat, what)).await),
+            (Event::Began, seat) => Some(seat),
             (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,
             (
                 event @ (Event::Progress(_)
@@ -373,19 +377,23 @@ impl Attendance {
     }
 
     /// Makes a task of the call, with all questions that are open; `None` if the run is over.
-    pub(super) async fn promote(&mut self, held: Held) -> Option<Seat> {
+    pub(super) async fn promote(&mut self, held: Held, why: Why) -> Option<Seat> {
         // The server must not have to wait for the store.
         self.running.send_to_background();
         if let Standing::Recorded(_) = &held.standing {
-            let seat = self.hand_out(held).await;
+            let seat = self.hand_out(held, why).await;
             self.take_back(&seat).await;
+            self.ask_put_off(&seat).await;
             return Some(seat);
         }
         let now = self.run.shared.store.clock().now();
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
         let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
-        let mut seed = Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() });
+        let mut seed = match self.waits {
+            Some(what) => Seed::silent(State::Queued, Phase::Waits(what), why),
+            None => Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() }, why),
+        };
         seed.anchored = self.anchoring.as_ref().and_then(|anchoring| anchoring.fresh());
         seed.asked.clone_from(&self.asked_before);
         seed.form = Some(self.way.form.clone());
@@ -404,6 +412,7 @@ impl Attendance {
             anchoring.is_written();
         }
         self.take_back(&seat).await;
+        self.ask_put_off(&seat).await;
         Some(seat)
     }
 
@@ -452,45 +461,5 @@ impl Attendance {
                 }
             }
         }
-    }
-
-    /// Ends the run because it cannot go on; the server is told to stop.
-    pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
-        self.remember(end_of_failure(&failure));
-        self.running.stop();
-        self.end(seat, Outcome::Failed(failure)).await;
-    }
-
-    /// Stops the run. A result that is already on its way may still win.
-    async fn stop(&mut self, seat: Seat) {
-        self.remember(End::Cancelled);
-        let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
-        self.running.stop();
-        if !seat.is_recorded() {
-            return;
-        }
-        seat.call_off();
-        if asks {
-            // Its questions are refused after this: what the tool makes of that is no result of its work.
-            return seat.stopped().await;
-        }
-        match timeout(STOP_GRACE, self.running.outcome()).await {
-            Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(self.run.plan.fitting(outcome)).await,
-            Ok(_) | Err(_) => seat.stopped().await,
-        }
-    }
-
-    /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.
-    async fn linger(&mut self) {
-        let until = match self.run.plan.linger {
-            Linger::AtMost(grace) => Instant::now() + grace,
-            Linger::UntilTimeout => Instant::now() + self.clock.left(),
-        };
-        tokio::select! {
-            _ = self.running.outcome() => {}
-            () = sleep_until(until) => {}
-            () = self.run.shared.draining.cancelled() => {}
-        }
-        self.permits = None;
     }
 }

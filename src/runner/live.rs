@@ -14,7 +14,7 @@ use super::clock::RunClock;
 use super::joining::Party;
 use crate::clock::Timestamp;
 use crate::history::{Expected, History};
-use crate::protocol::Progress;
+use crate::protocol::{Progress, WaitsFor};
 use crate::shared_map::SharedMap;
 use crate::task::{Canceller, Task, TaskId};
 
@@ -60,6 +60,8 @@ pub enum Phase {
         /// The last progress that the server reported, and when.
         progress: Option<(Progress, Timestamp)>,
     },
+    /// It has its slot, but the server does not have it yet.
+    Waits(WaitsFor),
 }
 
 impl LiveRuns {
@@ -192,7 +194,13 @@ impl Live {
         self.lock().clone()
     }
 
-    /// It got its slot.
+    /// It has to wait before its server can have it.
+    pub(super) fn waits(&self, what: WaitsFor) {
+        *self.lock() = Phase::Waits(what);
+        self.news.send_replace(());
+    }
+
+    /// It got its slot, or its server has it now.
     pub(super) fn runs(&self) {
         *self.lock() = Phase::Running { progress: None };
         *self.lock_clock() = None;

@@ -18,6 +18,7 @@ mod desk;
 mod form;
 mod given_up;
 mod held;
+mod held_up;
 mod joining;
 mod live;
 mod outcomes;
@@ -34,6 +35,7 @@ mod seat;
 mod settler;
 mod shares;
 mod shown;
+mod stopping;
 mod timing;
 mod twin;
 pub mod view;
@@ -53,7 +55,7 @@ use crate::jobs::Jobs;
 use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry};
 use crate::store::Store;
 
-pub use admission::Place;
+pub use admission::{Kept, Place};
 pub use form::{Form, Handed, Occasion, WriteHandle};
 pub use live::{Live, LiveRuns, Phase};
 pub use request_state::{is_ours as is_request_state, refused as strange_request_state};
@@ -321,6 +323,16 @@ impl Runner {
     /// How many calls wait for a slot.
     pub fn waiting(&self) -> usize {
         self.0.admission.waiting()
+    }
+
+    /// How many slots are taken, by calls of any kind.
+    pub fn running(&self) -> usize {
+        self.0.admission.running()
+    }
+
+    /// How many of them are those of runs that were stopped and whose servers have not answered.
+    pub fn lingering(&self) -> usize {
+        self.0.admission.lingering()
     }
 
     /// The tasks whose runs go on here.

@@ -29,6 +29,21 @@ pub(super) struct Seed {
     pub(super) form: Option<Form>,
     /// The ID, where its caller has been told of one already; `None` for a new one.
     pub(super) id: Option<TaskId>,
+    /// Why there is a record.
+    pub(super) why: Why,
+}
+
+/// Why a call becomes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Its tool is one of mode `task`, or its caller asked for one.
+    Mode,
+    /// It has taken longer than `after`, or `hold`.
+    Threshold,
+    /// The tool asked.
+    Question,
+    /// It has a key, and no handle is out yet.
+    Key,
 }
 
 /// How long a held call waits until its promotion is tried again.
@@ -51,10 +66,10 @@ impl Run {
 
     /// Commits the record of a task and gives the handle out; who was held comes back if that fails.
     pub(super) async fn make_task(&self, held: Held, seed: Seed) -> Result<Owned, NotMade> {
-        let form = seed.form.clone().unwrap_or_else(|| self.plan.way.form.clone());
+        let (form, why) = (seed.form.clone().unwrap_or_else(|| self.plan.way.form.clone()), seed.why);
         tracing::trace!(tool = self.plan.what.name(), "a call is to become a task");
         let (held, recorded, task) = self.commit(held, seed).await?;
-        tracing::debug!(task = ?task.id, tool = self.plan.what.name(), "a call became a task");
+        tracing::debug!(task = ?task.id, tool = self.plan.what.name(), ?why, "a call became a task");
         let live = Arc::clone(&recorded.live);
         let write = |form: &Form| self.shared.handle(form, &task, Some(&live), Occasion::Made);
         Ok(recorded.handed_over(held, &form, &write))
@@ -83,7 +98,7 @@ impl Run {
 
 impl Attendance {
     /// Gives the handle of a call out whose record has been there since before it was sent.
-    pub(super) async fn hand_out(&mut self, mut held: Held) -> Seat {
+    pub(super) async fn hand_out(&mut self, mut held: Held, why: Why) -> Seat {
         let Some(recorded) = held.take_record() else { return Seat::Held(held) };
         let owned = recorded.without_caller();
         if let Some(desk) = &mut self.desk {
@@ -99,7 +114,7 @@ impl Attendance {
             let (standing, again) = (Standing::Recorded(Box::new(recorded)), Instant::now() + AGAIN);
             return Seat::Held(Held { standing, promote_at: Some(again), ..held });
         };
-        tracing::debug!(task = ?id, tool = self.run.plan.what.name(), "a call became a task");
+        tracing::debug!(task = ?id, tool = self.run.plan.what.name(), ?why, "a call became a task");
         let live = Arc::clone(&recorded.live);
         let write = |form: &Form| self.run.shared.handle(form, &task, Some(&live), Occasion::Made);
         Seat::Task(recorded.handed_over(held, &self.way.form, &write))
@@ -108,7 +123,8 @@ impl Attendance {
 
 impl Seed {
     /// A task that has asked nothing yet.
-    pub(super) fn silent(state: State, phase: Phase) -> Self {
-        Self { state, phase, asked: Asked::default(), board: Arc::default(), anchored: None, form: None, id: None }
+    pub(super) fn silent(state: State, phase: Phase, why: Why) -> Self {
+        let (asked, board) = (Asked::default(), Arc::default());
+        Self { state, phase, asked, board, anchored: None, form: None, id: None, why }
     }
 }

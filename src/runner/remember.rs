@@ -39,13 +39,12 @@ pub(super) fn history(store: &Store) -> History {
 }
 
 impl Attendance {
-    /// Counts how the run ended, if it is one of a tool. What its server took to start says nothing of the tool.
+    /// Counts how the run ended, if it is one of a tool.
     pub(super) fn remember(&self, end: End) {
         let What::Tool(tool) = &self.run.plan.what else { return };
         let shared = &self.run.shared;
         let now = shared.store.clock().now();
-        let time = self.clock.ran().saturating_sub(self.before);
-        shared.history.ended(&self.run.plan.server, tool, end, time, now);
+        shared.history.ended(&self.run.plan.server, tool, end, self.clock.ran(), now);
         if shared.history.is_unsaved() {
             save_soon(shared);
         }

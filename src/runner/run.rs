@@ -12,7 +12,7 @@ use super::attend::Attendance;
 use super::given_up::not_begun_for_operator;
 use super::joining::NotMade;
 use super::live::Phase;
-use super::promote::Seed;
+use super::promote::{Seed, Why};
 use super::recover::Parcel;
 use super::request_state::Subject;
 use super::responses::Responses;
@@ -22,7 +22,8 @@ use super::shown::{Showing, Stage};
 use super::{Plan, Promotion, Questions, Shared};
 use crate::config::Cost;
 use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
-use crate::task::{Asked, State};
+use crate::store::ChangeError;
+use crate::task::{Asked, Refusal, State};
 
 pub(super) use super::admission::Permits;
 
@@ -123,9 +124,11 @@ impl Run {
                 if let Some(fare) = &mut fare {
                     fare.sent();
                 }
+                // What it has waited for a slot counts.
+                let since = if self.reruns == 0 { call.arrived } else { Instant::now() };
                 let running = Running::send(inner, call);
                 let attendance = Attendance::new(self, running, permits, subject).answered_ahead(ahead);
-                let lost = attendance.priced(fare).asked_before(asked).attend(seat).await;
+                let lost = attendance.waiting_since(since).priced(fare).asked_before(asked).attend(seat).await;
                 let (Some(lost), Some(call_again)) = (lost, again) else { return };
                 let Some(begun) = Box::pin(lost.begin_again()).await else { return };
                 (self, ready) = begun;
@@ -155,7 +158,7 @@ impl Run {
     async fn queue(&self, seat: Seat, mut ticket: Ticket, until: Instant) -> Option<(Seat, Permits)> {
         let mut seat = match (seat, self.plan.way.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
-                self.make_at_once(held, Seed::silent(State::Queued, queued_at(&ticket))).await?
+                self.make_at_once(held, Seed::silent(State::Queued, queued_at(&ticket), Why::Mode)).await?
             }
             (seat, _) => seat,
         };
@@ -176,7 +179,7 @@ impl Run {
                 permits = &mut ticket => return Some((seat, permits)),
                 wish = seat.wish(&self.shared.jobs) => seat = match (wish, seat) {
                     (Wish::Promote, Seat::Held(held)) => {
-                        let seat = self.promote(held, Seed::silent(State::Queued, queued_at(&ticket))).await?;
+                        let seat = self.promote(held, Seed::silent(State::Queued, queued_at(&ticket), Why::Threshold)).await?;
                         if seat.is_recorded() {
                             self.showing.hide();
                         }
@@ -225,7 +228,8 @@ impl Run {
         match (seat, self.plan.way.promotion) {
             (Seat::Held(held), Promotion::AtOnce) => {
                 let state = State::Running { started: self.shared.store.clock().now() };
-                Box::pin(self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None }))).await
+                Box::pin(self.make_at_once(held, Seed::silent(state, Phase::Running { progress: None }, Why::Mode)))
+                    .await
             }
             (Seat::Held(mut held), Promotion::Never | Promotion::After(_)) => match held.standing {
                 Standing::Reserved(reservation) => {
@@ -250,7 +254,8 @@ impl Run {
                 return None;
             }
             match self.shared.store.start(&id).await {
-                Ok(_) => {
+                // That it runs is refused where it was to be recorded as waiting, which could not be written.
+                Ok(_) | Err(ChangeError::Refused(Refusal::Running, _)) => {
                     live.runs();
                     return Some(seat);
                 }

@@ -64,6 +64,21 @@ impl Running {
         }
     }
 
+    /// Whether the call waits before it goes to the server, which it does not do then before [`Running::let_go`].
+    pub(super) fn keep_back(&self) -> bool {
+        match self {
+            Self::Replying(reply) => reply.keep_back(),
+            Self::Sending(_) | Self::Over => false,
+        }
+    }
+
+    /// The call may go to the server.
+    pub(super) fn let_go(&self) {
+        if let Self::Replying(reply) = self {
+            reply.let_go();
+        }
+    }
+
     /// Lets go of the run, which goes on at the server for another process.
     pub(super) fn leave(&mut self) {
         if let Self::Replying(reply) = std::mem::replace(self, Self::Over) {

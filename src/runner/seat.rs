@@ -135,6 +135,7 @@ impl Seat {
                 | Event::Attached(_)
                 | Event::Paused
                 | Event::Anchored(_)
+                | Event::Waits(_)
                 | Event::Began
                 | Event::Done(_),
             ) => {}

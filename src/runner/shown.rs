@@ -15,6 +15,7 @@ use super::Runner;
 use super::admission::Place;
 use super::run::Run;
 use crate::clock::Timestamp;
+use crate::protocol::WaitsFor;
 use crate::shared_map::SharedMap;
 use crate::task::Owner;
 
@@ -44,6 +45,8 @@ pub struct HeldCall {
 pub enum Stage {
     /// It waits for a slot.
     Queued(Place),
+    /// It waits for its server.
+    Waits(WaitsFor),
     /// The server has it.
     Running,
     /// The server asks its caller.

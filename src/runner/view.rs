@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::joining::JOINED;
 use super::live::{Live, Phase};
 use super::timing::Timing;
+use super::{Kept, Linger, Place};
 use crate::clock::{Timestamp, millis};
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Failure, Json, Progress, Retry, Rope, reshape};
@@ -185,14 +188,14 @@ impl Seen<'_> {
     fn message(&self) -> Option<String> {
         match &self.task.state {
             State::Queued => Some(match &self.phase {
-                Some(Phase::Queued(place)) => match place.now() {
-                    Some(1) => "queued: next in line for a free slot".to_owned(),
-                    Some(place) => format!("queued: number {place} in line for a free slot"),
-                    None => "queued: about to start".to_owned(),
-                },
+                Some(Phase::Queued(place)) => queued(place),
+                Some(Phase::Waits(what)) => what.describe().to_owned(),
                 _ => "queued for a free slot".to_owned(),
             }),
             State::Running { .. } => {
+                if let Some(Phase::Waits(what)) = &self.phase {
+                    return Some(what.describe().to_owned());
+                }
                 let mut message = self.timing.running();
                 if let Some(Phase::Running { progress: Some((progress, _)) }) = &self.phase {
                     message.push_str("; progress ");
@@ -209,7 +212,7 @@ impl Seen<'_> {
             }
             State::Completed { .. } => None,
             State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
-            State::Failed { cause: Cause::Ours(failure) } => Some(failure.message.clone()),
+            State::Failed { cause: Cause::Ours(failure) } => Some(told(self.task, failure).message),
             State::Cancelled { by: Canceller::Owner } => Some("cancelled on request".to_owned()),
             State::Cancelled { by: Canceller::Operator } => Some("cancelled by the operator".to_owned()),
         }
@@ -247,6 +250,37 @@ impl Seen<'_> {
         }
         meta
     }
+}
+
+/// A failure of ours as those are told it who look at `task`: a call with a key that may have run is not run again
+/// under that key, whatever its caller finds out.
+pub fn told(task: &Task, failure: &Failure) -> Failure {
+    let mut told = failure.clone();
+    if task.key.is_some() && failure.retry.retryable() != Some(true) {
+        told.message.push_str("; the same key leads to this end again, a new run needs a new key");
+    }
+    told
+}
+
+/// Where a call is in the line.
+fn queued(place: &Place) -> String {
+    match place.now() {
+        Some(1) => format!("queued: next in line for a free slot{}", kept(place)),
+        Some(number) => format!("queued: number {number} in line for a free slot{}", kept(place)),
+        None => "queued: about to start".to_owned(),
+    }
+}
+
+/// That a call in the line waits for a server that was told to stop, to be put behind its place; else nothing.
+pub fn kept(place: &Place) -> String {
+    let Some(Kept { until, rule }) = place.kept() else { return String::new() };
+    let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
+    let left = humantime::format_duration(Duration::from_secs(u64::try_from(left).unwrap_or(u64::MAX)));
+    let rule = match rule {
+        Linger::AtMost(_) => "cancel_grace",
+        Linger::UntilTimeout => "cancel = \"ignored\"",
+    };
+    format!("; one is kept for a run that was stopped, until its server has answered, for up to {left} ({rule})")
 }
 
 fn failure_facts(meta: &mut serde_json::Map<String, serde_json::Value>, failure: &Failure) {

@@ -75,6 +75,7 @@ impl Task {
             Change::Ask(question) => self.asked.with(question),
             Change::Start
             | Change::Rerun(_)
+            | Change::Wait
             | Change::Answer(_)
             | Change::Withdraw(_)
             | Change::Complete(_)

@@ -10,10 +10,10 @@ use crate::clock::Timestamp;
 use crate::protocol::Failure;
 
 /// How far a task is. Each arm names what may follow it; `Running` and `InputRequired` go back to `Queued` once, where a lost
-/// run may be run again.
+/// run may be run again, and `Running` where the call was not sent after all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Waits for a free slot; nothing was sent. To `Running` when it gets one, to `Failed` when it
+    /// Waits for a free slot, or for its server; nothing was sent. To `Running` when it gets one, to `Failed` when it
     /// waited too long or was lost before it was sent, to `Cancelled` on request.
     Queued,
     /// Runs upstream. To `InputRequired`, `Completed`, `Failed` or `Cancelled`.
@@ -62,6 +62,8 @@ pub enum Canceller {
 pub enum Change {
     /// It got a slot, and the call is about to be sent.
     Start,
+    /// The call was not sent after all: its server has to be started first, or takes others before.
+    Wait,
     /// The tool asks.
     Ask(OpenQuestion),
     /// The question with this key was answered.
@@ -136,10 +138,15 @@ impl State {
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
         match (self, change) {
             (Self::Queued, Change::Start) => Ok(Self::Running { started: now }),
-            (Self::Queued, Change::Complete(_) | Change::Ask(_) | Change::Rerun(_)) => Err(Refusal::NotStarted),
+            (Self::Queued, Change::Complete(_) | Change::Ask(_) | Change::Rerun(_) | Change::Wait) => {
+                Err(Refusal::NotStarted)
+            }
             (Self::Queued | Self::Running { .. }, Change::Answer(_) | Change::Withdraw(_)) => Err(Refusal::NotAsked),
-            (Self::Running { .. } | Self::InputRequired { .. }, Change::Start) => Err(Refusal::Running),
-            (Self::Running { .. } | Self::InputRequired { .. }, Change::Rerun(_)) => Ok(Self::Queued),
+            (Self::Running { .. }, Change::Start) | (Self::InputRequired { .. }, Change::Start | Change::Wait) => {
+                Err(Refusal::Running)
+            }
+            (Self::Running { .. }, Change::Rerun(_) | Change::Wait)
+            | (Self::InputRequired { .. }, Change::Rerun(_)) => Ok(Self::Queued),
             (Self::Running { started }, Change::Ask(question)) => Self::asking(*started, now, vec![question]),
             (Self::InputRequired { started, since, questions }, Change::Ask(question)) => {
                 Self::asking(*started, *since, questions.iter().cloned().chain([question]).collect())
@@ -170,6 +177,7 @@ impl State {
                 | Change::Answer(_)
                 | Change::Withdraw(_)
                 | Change::Rerun(_)
+                | Change::Wait
                 | Change::Complete(_)
                 | Change::Fail(_)
                 | Change::Cancel(_),
@@ -289,13 +297,14 @@ mod tests {
             Change::Fail(cause()),
             Change::Cancel(Canceller::Operator),
             Change::Rerun(Duration::ZERO),
+            Change::Wait,
         ]
     }
 
     #[test]
     fn every_state_meets_every_change_as_the_table_says() {
         let asks = "input_required";
-        let ended = ["ended"; 9];
+        let ended = ["ended"; 10];
         let table = [
             [
                 "working",
@@ -307,10 +316,22 @@ mod tests {
                 "failed",
                 "cancelled",
                 "not started",
+                "not started",
             ],
-            ["runs", asks, "not asked", "not asked", "not asked", "completed", "failed", "cancelled", "working"],
-            ["runs", asks, "working", "working", "not asked", "completed", "failed", "cancelled", "working"],
-            ["runs", asks, asks, asks, "not asked", "completed", "failed", "cancelled", "working"],
+            [
+                "runs",
+                asks,
+                "not asked",
+                "not asked",
+                "not asked",
+                "completed",
+                "failed",
+                "cancelled",
+                "working",
+                "working",
+            ],
+            ["runs", asks, "working", "working", "not asked", "completed", "failed", "cancelled", "working", "runs"],
+            ["runs", asks, asks, asks, "not asked", "completed", "failed", "cancelled", "working", "runs"],
             ended,
             ended,
             ended,

@@ -17,6 +17,9 @@ enum Gets {
     Held,
 }
 
+/// Bytes of a tool's name that are logged.
+const LOGGED: usize = 64;
+
 /// How a call of the tool goes on; the outcome if this client cannot have what the tool needs.
 pub(super) fn way(tool: &str, policies: &Policies, caller: &Caller, companions: &Companions) -> Result<Way, Outcome> {
     let policy = policies.of(tool);
@@ -58,9 +61,15 @@ pub(super) fn speaks(policy: &ToolPolicy) -> bool {
     policy.fallback == Fallback::Handle && policy.mode != Mode::Sync
 }
 
+/// The name of a tool as it is logged: what a caller sent, so not all of it.
+fn shown(tool: &str) -> &str {
+    tool.get(..tool.floor_char_boundary(LOGGED)).unwrap_or_default()
+}
+
 /// -32021, or the same in words for the model of a legacy client, whose revision has no such error.
 fn refused(tool: &str, policies: &Policies, caller: &Caller) -> Outcome {
     let error = refused::needs_tasks(tool, policies.pattern_of(tool), caller);
+    tracing::info!(tool = ?shown(tool), code = error.code(), "a call was refused: its client has no Tasks (fallback = \"refuse\")");
     match caller.session {
         ClientSession::Stateless => Outcome::Error(error),
         ClientSession::Legacy(_) => {

@@ -64,7 +64,9 @@ async fn look(runner: &Runner, task: &Committed<Task>) -> Result<(Option<Arc<Liv
             Ok(error) => view::Outcome::Error(server_error(error)),
             Err(error) => return Err(unreadable(&error)),
         },
-        State::Failed { cause: Cause::Ours(failure) } => view::Outcome::Error(RpcError::from(failure).raw().clone()),
+        State::Failed { cause: Cause::Ours(failure) } => {
+            view::Outcome::Error(RpcError::from(&view::told(task, failure)).raw().clone())
+        }
         State::Queued | State::Running { .. } | State::InputRequired { .. } | State::Cancelled { .. } => {
             view::Outcome::Nothing
         }

@@ -47,7 +47,7 @@ pub struct HttpLimits {
 impl<S> HttpAdapter<S> {
     /// The MCP service behind `path` of `inner`. Answers are read in `jobs`.
     pub fn new(inner: S, path: &str, jobs: Jobs, limits: HttpLimits) -> Self {
-        Self { inner, path: Arc::from(path), jobs, limits, next_id: Arc::default() }
+        Self { inner, path: Arc::from(path), jobs, limits, next_id: Arc::new(AtomicU64::new(1)) }
     }
 
     fn request(&self, call: &Call, id: &RequestId) -> Result<Request<Full<Bytes>>, http::Error> {

@@ -3,7 +3,7 @@
 
 use super::listening;
 use super::questions::Client;
-use super::sessions::{Attached, Connect, Hearer, Opening, Session, Sessions, Speak};
+use super::sessions::{Attached, Connect, Hearer, Opening, Session, Sessions, Speak, Want};
 use super::{Setup, outcome, wire};
 use crate::protocol::{Call, Failure, Json, Method, Outcome, ReplySender};
 
@@ -87,7 +87,7 @@ where
     C: Connect,
     C::Session: Speak,
 {
-    match sessions.get_for(call).await {
+    match sessions.get(&call.caller, Want::Presence).await {
         Ok(session) => {
             if let Some(note) = wire::notification(call).filter(|_| session.modern().is_none()) {
                 session.notify(note).await;

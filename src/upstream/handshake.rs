@@ -238,7 +238,8 @@ impl fmt::Display for HandshakeError {
         match self {
             Self::Refused(outcome) => match &**outcome {
                 Outcome::Error(error) => write!(f, "it refused the handshake: {error}"),
-                Outcome::Failed(failure) => f.write_str(&failure.message),
+                // No call is lost with a handshake.
+                Outcome::Failed(failure) => f.write_str(failure.how()),
                 _ => f.write_str("it refused the handshake"),
             },
             Self::Version(version) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use raincheck::config::{Mode, ToolPolicy};
-use raincheck::protocol::{Answer, Asking, Outcome, Question, QuestionKind};
+use raincheck::protocol::{Answer, Ask, Asking, Event, Outcome, Question, QuestionKind};
 use raincheck::runner::Linger;
 use serde_json::json;
 use tokio::time::timeout;
@@ -322,4 +322,34 @@ async fn raw_parameters_and_answers_keep_their_spelling() {
     proxy.value(update).await;
     let raincheck::protocol::Answer::Result(result) = asking.answer().await else { panic!() };
     assert_eq!(result.as_str(), raw);
+}
+
+#[tokio::test]
+async fn a_question_of_the_session_makes_no_task_and_is_asked_when_there_is_one() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let of_session = |server: &raincheck::protocol::ReplySender| {
+        let (ask, asking) = Ask::of_session(question("which folders?", None));
+        server.event(Event::Ask(ask));
+        asking
+    };
+    let quick = proxy.send(call("tools/call", export())).await;
+    let (_, server) = proxy.next_sent().await;
+    let mut unanswered = of_session(&server);
+    server.done(done());
+    assert!(matches!(timeout(PATIENCE, quick.outcome()).await.unwrap(), Outcome::Result(_)), "it became a task");
+    refusal(&mut unanswered).await;
+
+    let slow = proxy.send(call("tools/call", export())).await;
+    let (_, server) = proxy.next_sent().await;
+    let (mut first, mut second) = (of_session(&server), ask(&server, "who?"));
+    // The question of the call makes it a task, and then both are asked.
+    let id = id_of(&crate::support::calls::shown(timeout(PATIENCE, slow.outcome()).await.unwrap()));
+    let task = asks(&proxy, &id, 2).await;
+    assert_eq!(task["inputRequests"]["input-1"]["params"]["message"], "who?");
+    assert_eq!(task["inputRequests"]["input-2"]["params"]["message"], "which folders?");
+    update(&proxy, &id, json!({ "input-1": accepted(&json!(1)), "input-2": accepted(&json!(2)) })).await;
+    assert_eq!(answer(&mut first).await, Ok(accepted(&json!(2))));
+    assert_eq!(answer(&mut second).await, Ok(accepted(&json!(1))));
+    server.done(done());
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
 }

@@ -69,6 +69,11 @@ async fn a_repeat_of_a_task_that_has_ended_gets_its_handle_or_its_outcome() {
         proxy.next_sent().await.1.done(end);
         let task = proxy.ended(&id).await;
         assert_eq!(task["status"], status);
+        if task["error"]["code"] == -31001 {
+            let said = task["error"]["message"].as_str().unwrap();
+            assert!(said.contains("a new run needs a new key"), "{said}");
+            assert_eq!(task["statusMessage"], said);
+        }
         assert_same_handle(&said(proxy.send(call(Kind::Tasks)).await).await, &id, status);
         for second in [Kind::Plain, Kind::Legacy] {
             let again = outcome(proxy.send(call(second)).await).await;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
 mod budgets;
+mod held_up;
 mod lost;
 mod owners;
 #[path = "../support/mod.rs"]

@@ -108,3 +108,10 @@ async fn sigterm_does_not_wait_long_for_a_host_that_does_not_read() {
     assert_eq!(client.ended().await.code(), Some(0), "{}", client.log());
     assert!(started.elapsed() < std::time::Duration::from_secs(10), "{:?}", started.elapsed());
 }
+
+#[tokio::test]
+async fn a_wrong_command_is_told_before_the_first_request() {
+    let client = Machine::new().start_with(&["stdio", "--", "/no/such/program"].map(str::to_owned));
+    client.says("calls will fail for now").await;
+    client.close().await;
+}

@@ -67,3 +67,12 @@ async fn a_handle_is_good_after_the_host_has_started_again_and_for_a_client_with
     assert_eq!(again, done);
     assert_eq!(client.task(&json!(handle)).await["status"], "completed");
 }
+
+#[tokio::test]
+async fn a_call_that_is_refused_for_its_client_is_told_in_the_log() {
+    let machine = Machine::new().env("RAINCHECK_DEFAULTS_MODE", "task").env("RAINCHECK_DEFAULTS_FALLBACK", "refuse");
+    let mut client = legacy(&machine).await;
+    assert_eq!(tool(&mut client, "echo", json!({})).await["isError"], true);
+    client.says("a call was refused: its client has no Tasks").await;
+    client.close().await;
+}

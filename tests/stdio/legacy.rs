@@ -104,25 +104,39 @@ async fn a_late_answer_does_not_go_to_a_question_of_a_later_session() {
     assert!(client.close().await.is_empty());
 }
 
+/// The client has said what it had to say: the server is not left waiting until nobody may answer any more.
 #[tokio::test]
-async fn a_malformed_answer_is_refused_under_no_id() {
+async fn a_malformed_answer_is_refused_under_no_id_and_the_server_hears_of_it() {
     let machine = Machine::with("full");
     let mut client = client(&machine, "2025-11-25").await;
     let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "roots/list", "params": {} });
+    let broken = [
+        json!({ "jsonrpc": "2.0", "error": "no" }),
+        json!({ "jsonrpc": "2.0", "result": {}, "error": { "code": 1, "message": "m" } }),
+        json!({ "jsonrpc": "2.0" }),
+        json!({ "result": {} }),
+        json!({ "jsonrpc": "2.0", "result": 5 }),
+    ];
+    for mut answer in broken {
+        let is_message = answer["result"] == 5;
+        let id = client.ask("tools/call", json!({ "name": "question", "arguments": question })).await;
+        let asked = client.next().await["id"].clone();
+        answer["id"] = asked;
+        client.send(&answer).await;
+        if !is_message {
+            // A request of the client may have the same id as the question.
+            let refused = client.next().await;
+            assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(null), &json!(-32600)), "{answer}");
+        }
+        let heard = client.answer(&id).await["result"]["answer"]["error"].clone();
+        assert_eq!(heard["code"], -32603, "{answer}: {heard}");
+        assert!(heard["message"].as_str().unwrap().contains("the client's answer cannot be read"), "{heard}");
+    }
+    // What has parameters is a request without its method.
     let id = client.ask("tools/call", json!({ "name": "question", "arguments": question })).await;
     let asked = client.next().await["id"].clone();
-    let broken = [
-        json!({ "jsonrpc": "2.0", "id": asked, "error": "no" }),
-        json!({ "jsonrpc": "2.0", "id": asked, "result": {}, "error": { "code": 1, "message": "m" } }),
-        json!({ "jsonrpc": "2.0", "id": asked }),
-        json!({ "id": asked, "result": {} }),
-    ];
-    for answer in &broken {
-        client.send(answer).await;
-        // A request of the client may have the same id as the question.
-        let refused = client.next().await;
-        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(null), &json!(-32600)), "{answer}");
-    }
+    client.send(&json!({ "jsonrpc": "2.0", "id": asked, "params": {} })).await;
+    assert_eq!(client.next().await["error"]["code"], -32600);
     client.send(&json!({ "jsonrpc": "2.0", "id": asked, "result": { "roots": [] } })).await;
     assert_eq!(client.answer(&id).await["result"]["answer"]["result"], json!({ "roots": [] }));
     assert!(client.close().await.is_empty());

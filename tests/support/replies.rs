@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) async fn next(reply: &mut Reply) -> Event {
     loop {
         match timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap() {
-            Event::Began => {}
+            Event::Waits(_) | Event::Began => {}
             event => return event,
         }
     }

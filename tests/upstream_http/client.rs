@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use raincheck::config::{Limits, ServerConfig, Transport};
 use raincheck::jobs::Jobs;
 use raincheck::protocol::{
-    Call, Caller, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal, Reply, RpcError,
+    Call, Caller, Credentials, Event, Failure, Json, Method, Outcome, Params, Principal, Reply, RpcError, WaitsFor,
 };
 use raincheck::upstream::Upstream;
 use tokio::time::Instant;
@@ -104,6 +104,7 @@ pub(crate) async fn all(mut reply: Reply) -> Seen {
                 | Event::Attached(_)
                 | Event::Paused
                 | Event::Anchored(_)
+                | Event::Waits(_)
                 | Event::Began => {}
                 Event::Done(outcome) => return Seen { progress, logs, outcome },
             }
@@ -111,6 +112,19 @@ pub(crate) async fn all(mut reply: Reply) -> Seen {
         panic!("a reply without an outcome");
     };
     tokio::time::timeout(PATIENCE, read).await.expect("the call hangs")
+}
+
+/// Reads what comes before a call goes to a server that is not connected to yet: that it waits for that, and that it
+/// begins.
+pub(crate) async fn waits_for_connection(reply: &mut Reply) {
+    for begins in [false, true] {
+        let said = tokio::time::timeout(PATIENCE, reply.next()).await.expect("the call hangs");
+        match said {
+            Some(Event::Waits(WaitsFor::Connection)) if !begins => assert!(reply.keep_back(), "it does not wait"),
+            Some(Event::Began) if begins => reply.let_go(),
+            said => panic!("{said:?}"),
+        }
+    }
 }
 
 impl Seen {

@@ -135,7 +135,7 @@ fn tool(name: &str, session: ClientSession) -> Call {
 async fn next(reply: &mut Reply) -> Event {
     loop {
         match tokio::time::timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap() {
-            Event::Began => {}
+            Event::Waits(_) | Event::Began => {}
             event => return event,
         }
     }

@@ -92,7 +92,7 @@ async fn server_with(tasks: Tasks) -> Server {
 async fn next(reply: &mut Reply) -> Event {
     loop {
         match timeout(PATIENCE, reply.next()).await.expect("nothing comes").unwrap() {
-            Event::Began => {}
+            Event::Waits(_) | Event::Began => {}
             event => return event,
         }
     }

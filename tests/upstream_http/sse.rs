@@ -8,7 +8,7 @@ use raincheck::protocol::{Event, Principal, Reason};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::client::{Client, all, call_of, caller, client, client_with, config};
+use crate::client::{Client, all, call_of, caller, client, client_with, config, waits_for_connection};
 use crate::http_server::{Seen, Server, Wire, notification};
 
 /// What a test lets a server do with a message: the responses to its POST, and what is said on the event stream.
@@ -136,11 +136,13 @@ async fn calls_share_one_event_stream_and_answers_find_their_calls_in_any_order(
     })
     .await;
     let client = configured(&server);
-    let (mut first, mut second) = (client.tool("first").await, client.tool("second").await);
+    let mut first = client.tool("first").await;
+    waits_for_connection(&mut first).await;
+    let mut second = client.tool("second").await;
     for reply in [&mut first, &mut second] {
         let event = loop {
             match reply.next().await {
-                Some(Event::Began) => {}
+                Some(Event::Waits(_) | Event::Began) => {}
                 event => break event,
             }
         };

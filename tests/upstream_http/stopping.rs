@@ -8,7 +8,7 @@ use raincheck::protocol::{Event, Reason, Reply};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::client::{Client, all, client, client_with, config};
+use crate::client::{Client, all, client, client_with, config, waits_for_connection};
 use crate::http_server::{PATIENCE, Server};
 
 fn client_of(server: &Server, change: impl FnOnce(&mut ServerConfig)) -> Client {
@@ -54,7 +54,7 @@ async fn running(client: &Client, tool: &str) -> Reply {
     let mut reply = client.tool(tool).await;
     let first = loop {
         match tokio::time::timeout(PATIENCE, reply.next()).await.unwrap() {
-            Some(Event::Began) => {}
+            Some(Event::Waits(_) | Event::Began) => {}
             event => break event,
         }
     };
@@ -66,7 +66,9 @@ async fn running(client: &Client, tool: &str) -> Reply {
 async fn a_cancelled_call_is_told_to_a_legacy_server_and_its_answer_still_counts() {
     let server = slow().await;
     let client = client(&server);
-    let reply = running(&client, "slow").await;
+    let mut reply = client.tool("slow").await;
+    waits_for_connection(&mut reply).await;
+    server.saw(|seen| seen.is("tools/call")).await;
     reply.cancel();
     assert_eq!(all(reply).await.error().message(), "Request cancelled");
     let told = server.saw(|seen| seen.is("notifications/cancelled")).await;

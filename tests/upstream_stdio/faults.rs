@@ -20,7 +20,7 @@ async fn a_command_that_is_not_there_is_named_with_what_to_do() {
         let bench = Bench { upstream, dir };
         let failure = failure(bench.call("echo", json!({}))).await;
         assert_eq!((failure.reason, failure.retry), (Reason::NotStarted, Retry::After(Duration::from_secs(5))));
-        for part in ["scripted", "`no-such-program-here`", "`command`", "PATH"] {
+        for part in ["scripted", "`no-such-program-here`", "check the command", "PATH"] {
             assert!(failure.message.contains(part), "{}", failure.message);
         }
         bench.upstream.close().await;
@@ -230,5 +230,21 @@ async fn only_the_local_user_is_shown_what_a_server_said_before_its_start_failed
             "{principal:?}: {hidden}"
         );
         assert!(!hidden.contains("database"), "{principal:?}: {hidden}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ends_some_time_after_its_output_is_named_with_how_it_ended() {
+    let closed = "exec 0<&- 1>&-; sleep 0.5; ";
+    for (end, says) in [("exit 3", "`sh` ended with exit code 3"), ("kill -9 $$", "`sh` was ended by signal 9")] {
+        let bench = Bench::with("plain", Limits::default(), |config| {
+            let Transport::Stdio { command, .. } = &mut config.transport else { panic!() };
+            *command = ["sh", "-c", &format!("{closed}{end}")].map(str::to_owned).to_vec();
+        });
+        let failure = failure(bench.call("echo", json!({}))).await;
+        assert_eq!((failure.reason, failure.retry.retryable()), (Reason::NotStarted, Some(true)));
+        assert!(failure.message.contains(says), "{}", failure.message);
+        assert!(!failure.message.contains("outcome unknown"), "{}", failure.message);
+        bench.upstream.close().await;
     }
 }

@@ -14,6 +14,7 @@ mod scripted;
 mod signs;
 mod tasks;
 mod traffic;
+mod turns;
 
 use std::path::PathBuf;
 use std::sync::Arc;

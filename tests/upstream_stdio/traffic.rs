@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use raincheck::config::UpstreamEra;
-use raincheck::protocol::Reason;
+use raincheck::protocol::{Reason, WaitsFor};
 
 use super::*;
 
@@ -181,6 +181,26 @@ async fn a_legacy_server_is_found_out_though_it_is_silent_to_discover() {
         let answer = result(bench.call("echo", json!({}))).await;
         assert!(answer["meta"].get("io.modelcontextprotocol/protocolVersion").is_none());
         assert!(answer["meta"]["progressToken"].is_u64());
+        bench.upstream.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_says_that_it_waits_for_its_server_where_it_does() {
+    for (serial, what) in [(false, WaitsFor::Start), (true, WaitsFor::Turn)] {
+        let bench = Bench::with("plain", Limits::default(), |config| config.serial = serial);
+        let mut first = bench.call("echo", json!({}));
+        let event = |event: Option<Event>| match event {
+            Some(Event::Waits(what)) => format!("{what:?}"),
+            Some(Event::Began) => "began".to_owned(),
+            Some(Event::Done(Outcome::Result(_))) => "done".to_owned(),
+            other => panic!("{other:?}"),
+        };
+        for expected in [format!("{what:?}").as_str(), "began", "done"] {
+            assert_eq!(event(tokio::time::timeout(PATIENCE, first.next()).await.unwrap()), expected);
+        }
+        let mut second = bench.call("echo", json!({}));
+        assert_eq!(event(tokio::time::timeout(PATIENCE, second.next()).await.unwrap()), "done");
         bench.upstream.close().await;
     }
 }

@@ -175,7 +175,7 @@ impl Outflow {
             Event::Ask(ask) => self.ask(ask),
             Event::Paused => self.ready.push_back(Outgoing::Pause),
             // It was opened before; and where a run is concerns no client.
-            Event::Attached(_) | Event::Anchored(_) | Event::Began => {}
+            Event::Attached(_) | Event::Anchored(_) | Event::Waits(_) | Event::Began => {}
             Event::Done(outcome) => self.end(outcome),
         }
     }

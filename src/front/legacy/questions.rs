@@ -13,7 +13,7 @@ pub(super) struct Questions {
     table: Mutex<Table>,
 }
 
-/// Gives ids out, each once. Sessions that follow each other on one connection share this: a late answer to what an
+/// Gives ids out, each once, from 1. Sessions that follow each other on one connection share this: a late answer to what an
 /// earlier one asked must not be taken for the answer to another question.
 #[derive(Clone, Debug, Default)]
 pub(in crate::front) struct QuestionIds(Arc<AtomicU64>);
@@ -48,12 +48,13 @@ pub(super) enum Given {
 const OPEN: usize = 64;
 
 impl QuestionIds {
+    /// Never 0: the TypeScript SDK 1.32 takes that for no id, and a question under it cannot be taken back.
     fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
+        self.0.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
     fn was_given(&self, id: u64) -> bool {
-        id < self.0.load(Ordering::Relaxed)
+        (1..=self.0.load(Ordering::Relaxed)).contains(&id)
     }
 }
 
@@ -137,14 +138,14 @@ mod tests {
     async fn an_answer_finds_its_question_once() {
         let questions = Questions::default();
         let ((first, mut asking), (second, _second)) = (ask(), ask());
-        assert_eq!((questions.ask(first), questions.ask(second)), (Some(0), Some(1)));
-        assert_eq!(questions.answer(&id("\"0\""), answer()), Given::Taken);
+        assert_eq!((questions.ask(first), questions.ask(second)), (Some(1), Some(2)));
+        assert_eq!(questions.answer(&id("\"1\""), answer()), Given::Taken);
         assert_eq!(asking.answer().await, answer());
-        assert_eq!(questions.answer(&id("0"), answer()), Given::Late);
-        assert!(questions.withdraw(1) && !questions.withdraw(1));
         assert_eq!(questions.answer(&id("1"), answer()), Given::Late);
+        assert!(questions.withdraw(2) && !questions.withdraw(2));
+        assert_eq!(questions.answer(&id("2"), answer()), Given::Late);
         for unknown in
-            ["2", "-1", "1.5", "\"x\"", "null", "{}", "99999999999999999999", "\"+0\"", "\"00\"", "\" 0\"", "\"\""]
+            ["0", "3", "-1", "1.5", "\"x\"", "null", "{}", "99999999999999999999", "\"+1\"", "\"01\"", "\" 1\"", "\"\""]
         {
             assert_eq!(questions.answer(&id(unknown), answer()), Given::NeverAsked, "{unknown}");
         }
@@ -159,6 +160,6 @@ mod tests {
         assert_eq!(questions.ask(one_more), None);
         assert!(matches!(refused.answer().await, Answer::Error(_)));
         assert!(questions.withdraw(asking[0].0));
-        assert_eq!(questions.ask(ask().0), Some(OPEN as u64));
+        assert_eq!(questions.ask(ask().0), Some(OPEN as u64 + 1));
     }
 }

@@ -151,6 +151,7 @@ pub(in crate::front) async fn open(
             | Event::Notification(_)
             | Event::Paused
             | Event::Anchored(_)
+            | Event::Waits(_)
             | Event::Began => {}
         }
     };
@@ -247,7 +248,17 @@ impl Session {
                 Taken::Runs(Box::new(self.request(id, &method, params, credentials)))
             }
             Message::Notification { method, params } => self.notification(&method, params, credentials),
-            Message::Result { id, result } => self.answer(Some(&id), Answer::Result(result)),
+            Message::Result { id, result } if result.is_object() => self.answer(Some(&id), Answer::Result(result)),
+            Message::Result { id, .. } => {
+                let why = "the client's answer cannot be read: its result is no object";
+                match self.answer(Some(&id), Answer::Error(RpcError::new(code::INTERNAL, why))) {
+                    Taken::Done => Taken::Refused(RpcError::new(
+                        code::INVALID_REQUEST,
+                        "Invalid request: the result of an answer must be an object",
+                    )),
+                    other => other,
+                }
+            }
             Message::Error { id, error } => self.answer(id.as_ref(), Answer::Error(error)),
         }
     }

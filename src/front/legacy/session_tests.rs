@@ -175,14 +175,15 @@ async fn a_question_goes_out_under_an_id_of_ours_and_its_answer_goes_back() {
     let ((first, mut of_call), (second, mut of_session)) = (roots(), roots());
     sender.event(Event::Ask(first));
     world.attached.sender.event(Event::Ask(second));
-    assert_eq!(must(&mut outflow).await, r#"{"jsonrpc":"2.0","id":0,"method":"roots/list","params":{}}"#);
-    assert_eq!(must(&mut world.own).await, r#"{"jsonrpc":"2.0","id":1,"method":"roots/list","params":{}}"#);
-    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":1,"result":{"roots": []}}"#), Taken::Done));
+    assert_eq!(must(&mut outflow).await, r#"{"jsonrpc":"2.0","id":1,"method":"roots/list","params":{}}"#);
+    assert_eq!(must(&mut world.own).await, r#"{"jsonrpc":"2.0","id":2,"method":"roots/list","params":{}}"#);
+    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":2,"result":{"roots": []}}"#), Taken::Done));
     assert_eq!(of_session.answer().await, Answer::Result(json(r#"{"roots": []}"#)));
-    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":0,"error":{"code":-1,"message":"no"}}"#), Taken::Done));
+    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#), Taken::Done));
     assert!(matches!(of_call.answer().await, Answer::Error(error) if error.code() == -1));
-    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":0,"result":{}}"#), Taken::Done));
-    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#), Taken::Refused(_)));
+    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Taken::Done));
+    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":0,"result":{}}"#), Taken::Refused(_)));
+    assert!(matches!(world.take(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#), Taken::Refused(_)));
     assert!(
         matches!(world.take(r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}"#), Taken::Refused(error) if error.code() == -32600)
     );
@@ -195,12 +196,12 @@ async fn a_question_that_the_server_withdraws_or_leaves_behind_is_cancelled() {
     let ((first, withdrawn), (second, mut left)) = (roots(), roots());
     sender.event(Event::Ask(first));
     sender.event(Event::Ask(second));
-    assert!(must(&mut outflow).await.contains(r#""id":0"#) && must(&mut outflow).await.contains(r#""id":1"#));
+    assert!(must(&mut outflow).await.contains(r#""id":1"#) && must(&mut outflow).await.contains(r#""id":2"#));
     drop(withdrawn);
     let cancelled = must(&mut outflow).await;
-    assert!(cancelled.contains("notifications/cancelled") && cancelled.contains(r#""requestId":0"#), "{cancelled}");
+    assert!(cancelled.contains("notifications/cancelled") && cancelled.contains(r#""requestId":1"#), "{cancelled}");
     sender.done(Outcome::Result(json("{}")));
-    assert!(must(&mut outflow).await.contains(r#""requestId":1"#));
+    assert!(must(&mut outflow).await.contains(r#""requestId":2"#));
     assert!(answer(&mut outflow).await.contains("result"));
     assert!(matches!(left.answer().await, Answer::Error(_)));
 }

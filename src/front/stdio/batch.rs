@@ -28,6 +28,10 @@ impl Batch {
                     batch.refused.push(answer);
                     continue;
                 }
+                Element::Broken(message, answer) => {
+                    batch.refused.push(answer);
+                    message
+                }
             };
             match session.take(message, Credentials::default()) {
                 Taken::Runs(outflow) => batch.running.push(*outflow),

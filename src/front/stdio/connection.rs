@@ -162,7 +162,13 @@ where
                 (MessageFault::Batch, Found::Live(session)) if session.revision().has_batches() => {
                     self.batch(session, &line).await;
                 }
-                _ => self.outbox.send(refused::unreadable(&line, &fault)).await,
+                (_, found) => {
+                    if let (Found::Live(session), Some(answer)) = (found, fault.to_answer()) {
+                        // Nobody waits for an answer to it.
+                        drop(session.take(answer, Credentials::default()));
+                    }
+                    self.outbox.send(refused::unreadable(&line, &fault)).await;
+                }
             },
         }
     }

@@ -99,6 +99,20 @@ impl Fare {
         self.stage = Stage::Sent(Cost::ZERO);
     }
 
+    /// The call was not sent after all: it waits for its server.
+    pub(in crate::runner) fn held_up(&mut self) {
+        if self.stage == Stage::Sent(Cost::ZERO) {
+            self.stage = Stage::Paid;
+        }
+    }
+
+    /// It goes to its server now.
+    pub(in crate::runner) fn begun(&mut self) {
+        if self.stage == Stage::Paid {
+            self.sent();
+        }
+    }
+
     /// Makes what was spent so far durable.
     pub(in crate::runner) async fn written(&self) {
         if self.price != Cost::ZERO {

@@ -4,6 +4,7 @@
 //! enough, holds nothing that others could use. Whoever waits does not fit now, for each slot that is given back goes to
 //! the first in the line whom it fits. So a call that fits need not look at the line.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::line::{FairLine, Line};
+use super::lingering::{self, Kept, Stopped};
 use super::pace::Pace;
 use super::refusal;
 use super::slots::{Claim, Slots};
@@ -21,6 +22,7 @@ use super::told::{Asker, Told};
 use crate::config::{OwnerLimits, ToolPolicy};
 use crate::protocol::{Failure, Principal};
 use crate::runner::Bounds;
+use crate::share::line::{FairLine, Line};
 
 /// All slots, and the line in front of them.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ struct State {
     most_waiting: usize,
     next_ticket: u64,
     pace: Pace,
+    /// Of those who have slots: runs that were stopped.
+    stopped: BTreeMap<u64, Stopped>,
 }
 
 /// Who comes to the gate.
@@ -68,6 +72,7 @@ pub(in crate::runner) struct Ticket {
     gate: Arc<Gate>,
     number: u64,
     key: Key,
+    claim: Claim,
     slots: oneshot::Receiver<Permits>,
 }
 
@@ -86,6 +91,7 @@ pub struct Place {
     gate: Weak<Gate>,
     number: u64,
     key: Key,
+    claim: Claim,
 }
 
 #[derive(Debug)]
@@ -111,6 +117,7 @@ impl Gate {
             most_waiting: bounds.waiting,
             next_ticket: 0,
             pace: Pace::default(),
+            stopped: BTreeMap::new(),
         };
         Arc::new(Self { state: Mutex::new(state), keys: RandomState::new() })
     }
@@ -118,6 +125,30 @@ impl Gate {
     /// How many calls wait.
     pub(in crate::runner) fn waiting(&self) -> usize {
         self.state().line.len()
+    }
+
+    /// How many slots are taken.
+    pub(in crate::runner) fn running(&self) -> usize {
+        self.state().slots.taken()
+    }
+
+    /// How many of them are those of runs that were stopped.
+    pub(in crate::runner) fn lingering(&self) -> usize {
+        self.state().stopped.len()
+    }
+
+    /// A run was stopped, and keeps its slots; gives it a number.
+    pub(super) fn stopped(&self, stopped: Stopped) -> u64 {
+        let mut state = self.state();
+        let number = state.next_ticket;
+        state.next_ticket += 1;
+        state.stopped.insert(number, stopped);
+        number
+    }
+
+    /// That run gives its slots back.
+    pub(super) fn stopped_no_more(&self, number: u64) {
+        self.state().stopped.remove(&number);
     }
 
     /// Takes slots, or a place in the line. Refused, it has changed nothing.
@@ -156,7 +187,7 @@ impl Gate {
         }
         let (sender, slots) = oneshot::channel();
         let number = state.push(key, claim, sender);
-        Ok(Entry::Wait(Ticket { gate: Arc::clone(self), number, key, slots }))
+        Ok(Entry::Wait(Ticket { gate: Arc::clone(self), number, key, claim, slots }))
     }
 
     /// Gives slots back, and hands on what is free.
@@ -299,6 +330,13 @@ fn has_limits(policy: &ToolPolicy) -> bool {
     policy.max_running.is_some() || policy.max_queued.is_some() || policy.rate.is_some()
 }
 
+impl Permits {
+    /// Where they are from, and what was taken.
+    pub(super) fn gate(&self) -> Option<&(Arc<Gate>, Claim)> {
+        self.0.as_ref()
+    }
+}
+
 impl Drop for Permits {
     fn drop(&mut self) {
         if let Some((gate, claim)) = self.0.take() {
@@ -310,7 +348,7 @@ impl Drop for Permits {
 impl Ticket {
     /// Something that can tell the place later without holding it.
     pub(in crate::runner) fn watcher(&self) -> Place {
-        Place { gate: Arc::downgrade(&self.gate), number: self.number, key: self.key }
+        Place { gate: Arc::downgrade(&self.gate), number: self.number, key: self.key, claim: self.claim }
     }
 }
 
@@ -338,5 +376,14 @@ impl Place {
         let gate = self.gate.upgrade()?;
         let state = gate.state();
         state.line.ahead(&self.key, self.number).map(|ahead| ahead + 1)
+    }
+
+    /// Until when it may have to wait for runs that were stopped and keep their slots; `None` if it waits for others.
+    pub fn kept(&self) -> Option<Kept> {
+        let gate = self.gate.upgrade()?;
+        let State { slots, line, stopped, .. } = &mut *gate.state();
+        // Once the wait is over its claim means nothing any more.
+        line.ahead(&self.key, self.number)?;
+        lingering::kept(slots, &self.claim, stopped.values())
     }
 }

@@ -1,13 +1,13 @@
 //! Who may run what, when: slots and the line in front of them, rates, and budgets.
 //!
 //! A call is let in once, before anything else happens to it. What refuses it names the limit, and when it is worth
-//! trying again (`refusal`). Then it has its slots (`gate`, `slots`) or a place in the line (`line`), and what it will
+//! trying again (`refusal`). Then it has its slots (`gate`, `slots`) or a place in the line ([`line`](crate::share::line)), and what it will
 //! cost is kept for it (`fare`, `purse`).
 
 mod fare;
 mod gate;
 mod ledger;
-mod line;
+mod lingering;
 mod pace;
 mod purse;
 mod rate;
@@ -30,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) use fare::Fare;
 pub use gate::Place;
 pub(super) use gate::{Entry, Permits, Ticket};
+pub use lingering::Kept;
+pub(super) use lingering::Lingering;
 
 use self::gate::{Gate, Guest, GuestTool};
 use self::purse::Purses;
@@ -162,6 +164,16 @@ impl Admission {
     /// How many calls wait.
     pub(super) fn waiting(&self) -> usize {
         self.gate.waiting()
+    }
+
+    /// How many slots are taken.
+    pub(super) fn running(&self) -> usize {
+        self.gate.running()
+    }
+
+    /// How many of them are those of runs that were stopped.
+    pub(super) fn lingering(&self) -> usize {
+        self.gate.lingering()
     }
 
     fn limits(&self, principal: &Principal) -> &OwnerLimits {

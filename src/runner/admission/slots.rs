@@ -103,6 +103,11 @@ impl Slots {
         self.free
     }
 
+    /// How many are taken.
+    pub(super) const fn taken(&self) -> usize {
+        self.most.saturating_sub(self.free)
+    }
+
     /// Whether the run could have its slots now.
     pub(super) fn fit(&self, claim: &Claim) -> bool {
         let owner = self.owners.get(claim.owner);

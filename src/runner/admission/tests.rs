@@ -12,7 +12,7 @@ use crate::protocol::{Failure, Principal, Reason, Retry};
 
 /// What a test says of a call.
 #[derive(Default)]
-struct Of {
+pub(super) struct Of {
     policy: ToolPolicy,
     limits: OwnerLimits,
 }
@@ -32,14 +32,14 @@ impl Of {
         gate.enter(&Guest { principal: &principal, tool: Some(tool) })
     }
 
-    fn wait(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Ticket {
+    pub(super) fn wait(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Ticket {
         match self.enter(gate, who, name).unwrap() {
             Entry::Wait(ticket) => ticket,
             Entry::Free(_) => panic!("a slot was free"),
         }
     }
 
-    fn free(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Permits {
+    pub(super) fn free(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Permits {
         match self.enter(gate, who, name).unwrap() {
             Entry::Free(permits) => permits,
             Entry::Wait(_) => panic!("no slot was free"),
@@ -54,11 +54,11 @@ impl Of {
 /// The one user of this machine.
 const LOCAL: &str = "local";
 
-fn runs(most: usize) -> Of {
+pub(super) fn runs(most: usize) -> Of {
     Of::tool(ToolPolicy { max_running: Some(most), ..ToolPolicy::default() })
 }
 
-fn gate(running: usize, waiting: usize) -> Arc<Gate> {
+pub(super) fn gate(running: usize, waiting: usize) -> Arc<Gate> {
     Gate::new(Bounds { running, waiting, rate: None })
 }
 

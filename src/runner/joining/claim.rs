@@ -7,7 +7,7 @@ use super::places::Reservation;
 use super::wait::Waiter;
 use crate::protocol::Outcome;
 use crate::runner::live::Phase;
-use crate::runner::promote::Seed;
+use crate::runner::promote::{Seed, Why};
 use crate::runner::run::Run;
 use crate::runner::seat::{Held, Recorded, Seat, Standing};
 use crate::runner::settler::Settler;
@@ -27,7 +27,7 @@ impl Run {
     /// Records a call that has a key, before it is sent; `None` if it was refused, or joins an earlier one.
     pub(in crate::runner) async fn record_intent(&self, held: Held, reservation: Box<Reservation>) -> Option<Seat> {
         let state = State::Running { started: self.shared.store.clock().now() };
-        let seed = Seed::silent(state, Phase::Running { progress: None });
+        let seed = Seed::silent(state, Phase::Running { progress: None }, Why::Key);
         let held = Held { standing: Standing::Reserved(reservation), ..held };
         match self.commit(held, seed).await {
             Ok((held, recorded, _)) => {

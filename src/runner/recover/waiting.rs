@@ -58,11 +58,12 @@ impl Run {
         let Some((seat, entry, mut fare)) = self.let_in(Seat::Task(owned), until).await else { return };
         let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
         // Only now: a line of large calls is not to fill the memory.
-        let Some(call) = self.kept_call(id).await else {
+        let Some(mut call) = self.kept_call(id).await else {
             let why = "its parameters cannot be read";
             let outcome = if self.reruns == 0 { Outcome::Failed(not_started(why)) } else { not_begun_again(why) };
             return seat.end(outcome).await;
         };
+        call.arrived = arrived;
         let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
         self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked }).await;
     }

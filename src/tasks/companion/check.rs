@@ -57,7 +57,9 @@ pub(super) async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Ta
         },
         State::Queued | State::Running { .. } => working(tool, runner, task),
         State::InputRequired { questions, .. } => questions::asked(&tool.names, task, questions),
-        State::Failed { cause: Cause::Ours(failure) } => failed(task, &failure.message, again(failure)),
+        State::Failed { cause: Cause::Ours(failure) } => {
+            failed(task, &view::told(task, failure).message, again(failure))
+        }
         State::Failed { cause: Cause::Server { message, .. } } => match runner.store().outcome(task).await {
             Ok(error) => refused(task, error, message),
             Err(error) => handle::unreadable(&error),

@@ -8,7 +8,7 @@ use crate::protocol::error::code;
 use crate::protocol::{
     Call, Failure, Json, JsonError, Method, Outcome, Reason, Reply, ReplySender, Retry, Rope, RpcError, reshape,
 };
-use crate::runner::{Responses, Runner};
+use crate::runner::{Responses, Runner, view};
 use crate::store::Committed;
 use crate::task::{Cause, State, Task};
 use crate::tasks::handle;
@@ -88,7 +88,7 @@ async fn end(runner: &Runner, task: &Committed<Task>) -> Result<Outcome, Outcome
             let error = RpcError::from_server(error).unwrap_or_else(|_| RpcError::new(*code, message.clone()));
             Ok(Outcome::Error(error))
         }
-        State::Failed { cause: Cause::Ours(failure) } => Ok(Outcome::Failed(failure.clone())),
+        State::Failed { cause: Cause::Ours(failure) } => Ok(Outcome::Failed(view::told(task, failure))),
         State::Cancelled { .. } => {
             Ok(Outcome::Error(RpcError::new(code::INVALID_PARAMS, "The task was cancelled, so it has no result")))
         }

@@ -319,7 +319,13 @@ async fn news_of(later: &mut Option<Reply>) -> Option<News> {
                     return Some(News::Status(state));
                 }
             }
-            Event::Log(_) | Event::Ask(_) | Event::Attached(_) | Event::Paused | Event::Anchored(_) | Event::Began => {}
+            Event::Log(_)
+            | Event::Ask(_)
+            | Event::Attached(_)
+            | Event::Paused
+            | Event::Anchored(_)
+            | Event::Waits(_)
+            | Event::Began => {}
             Event::Done(_) => return None,
         }
     }

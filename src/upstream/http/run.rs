@@ -14,10 +14,9 @@ use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Link, Step};
 use super::leg::HttpLeg;
-use super::own::Health;
 use super::param_headers;
 use super::resume::OldSessions;
-use super::session::{HttpSession, InFlight, Trust};
+use super::session::{HttpSession, InFlight};
 use super::sse::SseUpstream;
 use super::wish::{Change, Wish};
 use crate::config::ForwardCancel;
@@ -28,7 +27,7 @@ use crate::protocol::{
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
 use crate::upstream::questions::Fate;
-use crate::upstream::sessions::{Lease, Sessions, Want};
+use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
 use crate::upstream::{Setup, log_level, outcome};
 
@@ -198,16 +197,15 @@ impl Runner {
         if !self.is_modern() {
             let session = tokio::select! {
                 biased;
-                session = self.session(call, &forwarded) => session,
+                session = self.session(call, &forwarded, sender) => session,
                 () = sender.cancelled() => return Ended::Done(Outcome::Failed(outcome::never_sent())),
             };
-            if sender.is_cancelled() {
+            if (session.is_ok() || self.is_modern()) && !sender.begins().await {
                 return Ended::Done(Outcome::Failed(outcome::never_sent()));
             }
             match session {
                 Ok(session) => {
                     log_level::ask(&*session, call).await;
-                    session.tell_begin(sender);
                     return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
                         None => {
                             // Nobody could listen on with a caller's credentials, which are kept in memory only.
@@ -290,22 +288,6 @@ impl Runner {
 
     fn manners(&self) -> Manners {
         Manners::of(&self.0.setup.config)
-    }
-
-    /// A session that is believed to live.
-    async fn session(&self, call: &Call, forwarded: &HeaderMap) -> Result<Lease<HttpSession>, Failure> {
-        let session = self.0.sessions.get_for(call).await?;
-        // A call that may run once only is not sent into a doubt.
-        if call.method != Method::CallTool || session.trust() != Trust::Doubtful {
-            return Ok(session);
-        }
-        match Box::pin(session.check(forwarded)).await {
-            Ok(Health::Known) => Ok(session),
-            Ok(Health::Gone) => Box::pin(self.0.sessions.get_for(call)).await,
-            Err(error) => {
-                Err(outcome::not_started(&self.0.server, &format!("it cannot be reached any more: {}", error.why())))
-            }
-        }
     }
 
     async fn legacy(

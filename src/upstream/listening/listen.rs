@@ -6,7 +6,7 @@ use super::filter::Filter;
 use super::hub::Hub;
 use crate::protocol::{Call, Event, Failure, Json, Outcome, ReplySender};
 use crate::upstream::beside::Seen;
-use crate::upstream::sessions::{Connect, Lease, Session, Sessions, Speak};
+use crate::upstream::sessions::{Connect, Lease, Session, Sessions, Speak, Want};
 
 /// The wait before a lost session is opened again; it doubles.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ where
         return Seen::Through;
     }
     let opened = tokio::select! {
-        opened = sessions.get_for(&call) => opened,
+        opened = sessions.get(&call.caller, Want::Presence) => opened,
         () = sender.cancelled() => return Seen::Through,
     };
     let mut session = match opened {
@@ -91,7 +91,7 @@ async fn open_again<C: Connect>(sessions: &Sessions<C>, call: &Call) -> Result<L
     loop {
         tokio::time::sleep(FIRST_WAIT * 2_u32.saturating_pow(attempt)).await;
         attempt += 1;
-        match sessions.get_for(call).await {
+        match sessions.get(&call.caller, Want::Presence).await {
             Err(failure) if attempt >= ATTEMPTS => return Err(failure),
             Err(_) => {}
             Ok(session) => return Ok(session),

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::askers::Askers;
 use super::call::{Addressee, Fate, Seat};
 use super::put::{self, Opened};
 use super::refusal;
-use super::table::{Open, Running, Table, Target, Way};
+use super::table::{Beginning, Open, Running, Table, Target, Way};
 use crate::config::Offer;
 use crate::jobs::Jobs;
 use crate::protocol::message::{self, RequestId};
@@ -120,6 +121,7 @@ impl Floor {
             attached.client.0.events.event(Event::Attached(info.said.clone()));
             self.table().client = Some(attached.client.clone());
         }
+        self.table().beginning = Beginning::Since(Instant::now());
         // Set once: a session has one handshake.
         let _ = self.0.capabilities.set(info.capabilities.clone());
         let _ = self.0.needs.set(Needs::of(&info.capabilities));
@@ -295,6 +297,7 @@ impl Floor {
         origin: Origin,
     ) -> Result<Opened, RpcError> {
         let mut table = self.table();
+        let is_of_session = table.begins_with(question, task, origin);
         let target = table.choose(question, task, origin, &self.0.askers, self.0.serial)?;
         if let Target::Call(id) = target
             && let Some(call) = table.calls.get(&id)
@@ -303,7 +306,7 @@ impl Floor {
                 return Err(refusal::wrong_method(question));
             }
             let is_told = task.is_some() && call.task.as_ref() == task;
-            let sure = is_told || matches!(origin, Origin::Call(_)) || table.calls.len() == 1;
+            let sure = is_told || matches!(origin, Origin::Call(_)) || (table.calls.len() == 1 && !is_of_session);
             if let Some(tool) = call.tool.as_deref().filter(|_| sure) {
                 self.0.askers.remember(tool);
             }
@@ -322,7 +325,7 @@ impl Floor {
         let withdrawn = CancellationToken::new();
         table.open.insert(number, Open { id: id.token().clone(), target, withdrawn: withdrawn.clone() });
         drop(table);
-        Ok(Opened { floor: self.clone(), number, addressee, withdrawn })
+        Ok(Opened { floor: self.clone(), number, addressee, is_of_session, withdrawn })
     }
 
     /// A client did not declare that it can be asked this, which its server is told. Where it was offered the tool cannot do

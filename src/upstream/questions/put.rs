@@ -16,6 +16,8 @@ pub(super) struct Opened {
     pub(super) floor: Floor,
     pub(super) number: u64,
     pub(super) addressee: Addressee,
+    /// Whether the session asks it, and no call.
+    pub(super) is_of_session: bool,
     /// The server does not want an answer any more.
     pub(super) withdrawn: CancellationToken,
 }
@@ -56,7 +58,8 @@ pub(super) async fn see_through<W, F>(
 impl Opened {
     /// Puts the question to whoever can answer it now.
     pub(super) fn put(&self, question: &Question) -> Asking {
-        let (ask, asking) = Ask::new(question.clone());
+        let question = question.clone();
+        let (ask, asking) = if self.is_of_session { Ask::of_session(question) } else { Ask::new(question) };
         self.addressee.events.event(Event::Ask(ask));
         asking
     }

@@ -1,14 +1,16 @@
 //! The calls of one session and their open questions.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::askers::Askers;
 use super::call::Addressee;
 use super::floor::{Client, Origin};
 use super::refusal;
-use crate::protocol::{Json, Principal, Question, RpcError};
+use crate::protocol::{Json, Principal, Question, QuestionKind, RpcError};
 use crate::task::MOST_QUESTIONS;
 
 /// The calls of one session and their open questions.
@@ -21,7 +23,23 @@ pub(super) struct Table {
     pub(super) next: u64,
     pub(super) client: Option<Client>,
     pub(super) users: Users,
+    pub(super) beginning: Beginning,
 }
+
+/// How far a session is, for what servers ask when one begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// It is not open yet.
+    #[default]
+    Ahead,
+    /// It was opened then, and has not asked for roots.
+    Since(Instant),
+    /// It has asked for roots.
+    Over,
+}
+
+/// How long after its handshake a server may take to ask for roots.
+const BEGINNING: Duration = Duration::from_secs(5);
 
 /// A call that runs.
 #[derive(Debug)]
@@ -74,6 +92,18 @@ pub(super) enum Users {
 }
 
 impl Table {
+    /// Whether this is what a session asks when it begins: servers want the roots then, as their SDKs show it, and no
+    /// call waits for them.
+    pub(super) fn begins_with(&mut self, question: &Question, task: Option<&Json>, origin: Origin) -> bool {
+        if question.kind != QuestionKind::Roots || task.is_some() || matches!(origin, Origin::Call(_)) {
+            return false;
+        }
+        match std::mem::replace(&mut self.beginning, Beginning::Over) {
+            Beginning::Since(opened) => opened.elapsed() < BEGINNING,
+            Beginning::Ahead | Beginning::Over => false,
+        }
+    }
+
     /// Whose a question is. `serial`: the session takes one call at a time, so there is never a doubt.
     pub(super) fn choose(
         &self,

@@ -447,3 +447,29 @@ async fn a_key_that_the_server_wants_is_taken_from_its_meta() {
         assert_eq!(call.asked().await.question().key.as_deref(), key, "{meta}");
     }
 }
+
+#[tokio::test]
+async fn the_roots_that_a_session_begins_with_are_of_no_call() {
+    let roots = |bench: &Bench, id: u64, origin| bench.ask(&json!(id), "roots/list", &json!({}), origin);
+    let said = json!({ "protocolVersion": "2025-06-18" });
+    let opened = || ServerInfo::of_initialize(Outcome::Result(of(&said))).unwrap();
+    let able = json!({ "roots": {}, "elicitation": {} });
+    for origin in [Origin::Channel, Origin::Session] {
+        let bench = Bench::new();
+        bench.floor.opened(&opened());
+        let mut call = bench.call(1, "ann", "t", &able);
+        // What a tool asks right after the start is its own.
+        assert!(bench.elicit(&json!(1), origin).is_none());
+        assert!(!call.asked().await.is_of_session());
+        assert!(roots(&bench, 2, origin).is_none());
+        assert!(call.asked().await.is_of_session());
+        // A session begins once.
+        assert!(roots(&bench, 3, origin).is_none());
+        assert!(!call.asked().await.is_of_session());
+    }
+    let bench = Bench::new();
+    bench.floor.opened(&opened());
+    let mut call = bench.call(1, "ann", "t", &able);
+    assert!(roots(&bench, 1, Origin::Call(1)).is_none());
+    assert!(!call.asked().await.is_of_session(), "it came on the stream of the call");
+}

@@ -9,6 +9,7 @@ mod slot;
 mod tenancy;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::fmt;
 use std::future::Future;
@@ -20,14 +21,14 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::opening::Key;
-use self::slot::{Slot, State, Visit, Wait};
+use self::slot::{Slot, State, Visit};
 use self::tenancy::Tenancy;
 use super::outcome;
 use super::questions::Floor;
 use super::stdio::connection::Connection;
-use crate::config::{ServerConfig, SessionCount};
+use crate::config::{ServerConfig, SessionCount, Transport};
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Principal, Rope};
+use crate::protocol::{Call, Caller, ClientSession, Failure, Method, Outcome, Principal, ReplySender, Rope, WaitsFor};
 use crate::share::{NoPlace, Place, Places};
 use crate::shared_map::SharedMap;
 
@@ -156,8 +157,25 @@ pub(super) enum Want {
     Presence,
 }
 
+/// Who asks for a session.
+#[derive(Clone, Copy, Debug)]
+struct Asker<'a> {
+    principal: &'a Principal,
+    want: Want,
+    /// Where it is told what it waits for, if it wants to know.
+    told: Option<&'a ReplySender>,
+}
+
 /// How long a caller waits until an idle session has made room.
 const MAKING_ROOM: Duration = Duration::from_secs(1);
+
+impl Asker<'_> {
+    fn waits(&self, reason: WaitsFor) {
+        if let Some(sender) = self.told {
+            sender.waits(reason);
+        }
+    }
+}
 
 impl SessionFigures {
     /// Both together.
@@ -214,30 +232,38 @@ impl<C: Connect> Sessions<C> {
         }))
     }
 
-    /// A session for `call`, opened first if there is none. That of a legacy client is never opened here.
-    pub(super) async fn get_for(&self, call: &Call) -> Result<Lease<C::Session>, Failure> {
-        self.get(&call.caller, Want::of(call)).await
+    /// A session for `call`, opened first if there is none. That of a legacy client is never opened here. Whoever waits for
+    /// the call is told through `sender` if it has to wait ([`ReplySender::waits`]).
+    pub(super) async fn get_for(&self, call: &Call, sender: &ReplySender) -> Result<Lease<C::Session>, Failure> {
+        let asker = Asker { principal: &call.caller.principal, want: Want::of(call), told: Some(sender) };
+        self.find(&call.caller, asker).await
     }
 
     /// A session of `caller`.
     pub(super) async fn get(&self, caller: &Caller, want: Want) -> Result<Lease<C::Session>, Failure> {
+        self.find(caller, Asker { principal: &caller.principal, want, told: None }).await
+    }
+
+    async fn find(&self, caller: &Caller, asker: Asker<'_>) -> Result<Lease<C::Session>, Failure> {
         let key = self.key(caller);
         let visit = match caller.session {
-            ClientSession::Legacy(_) => self.known(&key, want)?,
+            ClientSession::Legacy(_) => self.known(&key, asker.want)?,
             ClientSession::Stateless => {
                 let owner = if self.0.server.share { &Principal::Local } else { &caller.principal };
-                self.visit(&key, owner, || self.opening_of(caller), want).await?
+                self.visit(&key, owner, || self.opening_of(caller), asker).await?
             }
         };
-        self.settled(visit, want).await
+        self.settled(visit, asker).await
     }
 
     /// Opens the session of a legacy client. It is closed when the guard is dropped, also while it is being opened.
     pub(super) async fn attach(&self, opening: Opening) -> Result<(Lease<C::Session>, DropGuard), Failure> {
         let key = self.key(&opening.caller);
-        let visit = self.visit(&key, &opening.caller.principal, || opening.clone(), Want::Presence).await?;
+        let principal = &opening.caller.principal;
+        let asker = Asker { principal, want: Want::Presence, told: None };
+        let visit = self.visit(&key, principal, || opening.clone(), asker).await?;
         let guard = visit.slot.dismissed.clone().drop_guard();
-        Ok((self.settled(visit, Want::Presence).await?, guard))
+        Ok((self.settled(visit, asker).await?, guard))
     }
 
     /// Closes all sessions and waits for that. No new one is opened.
@@ -274,25 +300,33 @@ impl<C: Connect> Sessions<C> {
         Opening { caller: caller.clone(), hearer: Hearer::Audience(self.audience(caller)) }
     }
 
+    /// What has to be there before a session is.
+    fn waits_for(&self) -> WaitsFor {
+        match &self.0.server.transport {
+            Transport::Stdio { .. } => WaitsFor::Start,
+            Transport::Http { .. } | Transport::Sse { .. } => WaitsFor::Connection,
+        }
+    }
+
     fn key(&self, caller: &Caller) -> Key {
         Key::of(caller, self.0.server.share, || self.0.connector.distinction(caller))
     }
 
     /// The session behind a visit, once it is open and it is this visit's turn.
-    async fn settled(&self, visit: Visit<C::Session>, want: Want) -> Result<Lease<C::Session>, Failure> {
+    async fn settled(&self, visit: Visit<C::Session>, asker: Asker<'_>) -> Result<Lease<C::Session>, Failure> {
         let broken = || outcome::not_started(&self.0.server.name, "connecting broke off");
+        // Before the session is open, so that those who wait for that get to it in the order in which they came.
+        let serial = self.0.server.serial && asker.want.waits_for_its_turn();
+        let entry = serial.then(|| visit.slot.turns.enter(asker.principal));
         if let Some(session) = visit.slot.session() {
-            let serial = self.0.server.serial && want.waits_for_its_turn();
-            return Ok(visit.take_turn(session, serial, Wait::None).await);
+            return Ok(visit.take_turn(session, entry, asker).await);
         }
+        asker.waits(self.waits_for());
         let mut state = visit.slot.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
         let settled = settled.map(|state| state.clone());
         match settled {
-            Ok(State::Open(session)) => {
-                let serial = self.0.server.serial && want.waits_for_its_turn();
-                Ok(visit.take_turn(session, serial, Wait::Some).await)
-            }
+            Ok(State::Open(session)) => Ok(visit.take_turn(session, entry, asker).await),
             Ok(State::Failed(failure)) => Err(failure),
             Ok(State::Connecting) | Err(_) => Err(broken()),
         }
@@ -312,12 +346,13 @@ impl<C: Connect> Sessions<C> {
         key: &Key,
         owner: &Principal,
         opening: impl Fn() -> Opening,
-        want: Want,
+        asker: Asker<'_>,
     ) -> Result<Visit<C::Session>, Failure> {
-        let why = match self.enter(key, owner, &opening, want, None)? {
+        let why = match self.enter(key, owner, &opening, asker.want, None)? {
             Ok(visit) => return Ok(visit),
             Err(why) => why,
         };
+        asker.waits(self.waits_for());
         // An idle session is closed to make room, if there is one.
         let room = &self.0.room;
         let place = async {
@@ -331,7 +366,7 @@ impl<C: Connect> Sessions<C> {
             }
         };
         let place = tokio::time::timeout(MAKING_ROOM, place).await.map_err(|_| self.refusal(why))?;
-        self.enter(key, owner, &opening, want, Some(place))?.map_err(|why| self.refusal(why))
+        self.enter(key, owner, &opening, asker.want, Some(place))?.map_err(|why| self.refusal(why))
     }
 
     fn refusal(&self, why: NoPlace) -> Failure {

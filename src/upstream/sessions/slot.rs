@@ -4,12 +4,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Session, Want};
-use crate::protocol::{Event, Failure, Principal, ReplySender};
+use super::turns::{Place as TurnPlace, Turn, Turns};
+use super::{Asker, Session, Want};
+use crate::protocol::{Failure, Principal, WaitsFor};
 use crate::share::Place;
 
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) struct Slot<S> {
     /// To be closed although it is in use.
     pub(super) dismissed: CancellationToken,
     /// The right to use it alone, where it takes one call at a time.
-    turn: Arc<Semaphore>,
+    pub(super) turns: Arc<Turns>,
     /// Whose place it takes.
     pub(super) owner: Principal,
     place: Mutex<Option<Place>>,
@@ -63,17 +64,7 @@ pub(super) struct Visit<S> {
 pub(in crate::upstream) struct Lease<S> {
     session: S,
     visit: Visit<S>,
-    wait: Wait,
-    _turn: Option<OwnedSemaphorePermit>,
-}
-
-/// Whether a visit could be used at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// It could.
-    None,
-    /// The session had to be opened first, or took others before.
-    Some,
+    _turn: Option<Turn>,
 }
 
 impl<S: Session> Slot<S> {
@@ -86,7 +77,7 @@ impl<S: Session> Slot<S> {
             is_for_owner: AtomicBool::default(),
             pressed,
             dismissed: CancellationToken::new(),
-            turn: Arc::new(Semaphore::new(1)),
+            turns: Arc::default(),
             owner,
             place: Mutex::new(Some(place)),
         }
@@ -153,17 +144,22 @@ impl<S> Slot<S> {
 }
 
 impl<S> Visit<S> {
-    /// Waits for the turn of this visit, if `serial`. `wait` is whether it had to wait before.
-    pub(super) async fn take_turn(self, session: S, serial: bool, mut wait: Wait) -> Lease<S> {
-        let turn = if !serial {
-            None
-        } else if let Ok(turn) = Arc::clone(&self.slot.turn).try_acquire_owned() {
-            Some(turn)
-        } else {
-            wait = Wait::Some;
-            Arc::clone(&self.slot.turn).acquire_owned().await.ok()
+    /// Waits for the turn of this visit, where it needs one.
+    pub(super) async fn take_turn(
+        self,
+        session: S,
+        entry: Option<Result<Turn, TurnPlace>>,
+        asker: Asker<'_>,
+    ) -> Lease<S> {
+        let turn = match entry {
+            None => None,
+            Some(Ok(turn)) => Some(turn),
+            Some(Err(place)) => {
+                asker.waits(WaitsFor::Turn);
+                Some(place.turn().await)
+            }
         };
-        Lease { session, visit: self, wait, _turn: turn }
+        Lease { session, visit: self, _turn: turn }
     }
 }
 
@@ -187,13 +183,6 @@ impl<S> Drop for Visit<S> {
 }
 
 impl<S> Lease<S> {
-    /// Says that a call begins only now, if it had to wait for the session.
-    pub(in crate::upstream) fn tell_begin(&self, sender: &ReplySender) {
-        if self.wait == Wait::Some {
-            sender.event(Event::Began);
-        }
-    }
-
     /// Resolves when no call runs on the session in whose course the server may ask.
     pub(in crate::upstream) async fn calls_over(&self) {
         let slot = &self.visit.slot;

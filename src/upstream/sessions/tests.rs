@@ -220,3 +220,26 @@ async fn an_idle_session_is_closed_to_make_room_for_another_principal() {
     assert!(sessions.get(&caller("bo"), Want::Call).await.is_ok());
     closed.cancelled().await;
 }
+
+#[tokio::test]
+async fn calls_get_to_a_serial_session_that_is_opened_for_them_in_the_order_in_which_they_came() {
+    let gate = Arc::new(Semaphore::new(0));
+    let mock = Mock { gate: Some(Arc::clone(&gate)), ..Mock::default() };
+    let config = ServerConfig { serial: true, ..ServerConfig::clone(&server(8, false)) };
+    let sessions = Sessions::new(Arc::new(config), mock, Jobs::new());
+    let (ann, order) = (caller("ann"), std::sync::Mutex::new(Vec::new()));
+    let calls = futures_util::future::join_all((0..32).map(|number| {
+        let (sessions, ann, order) = (&sessions, &ann, &order);
+        async move {
+            let lease = sessions.get(ann, Want::Call).await.unwrap();
+            order.lock().unwrap().push(number);
+            drop(lease);
+        }
+    }));
+    let open = async {
+        tokio::task::yield_now().await;
+        gate.add_permits(1);
+    };
+    tokio::join!(calls, open);
+    assert_eq!(order.into_inner().unwrap(), (0..32).collect::<Vec<_>>());
+}

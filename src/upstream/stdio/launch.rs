@@ -1,5 +1,6 @@
 //! Starting a server when it is needed: not too often, and with a handshake before the first call.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::config::{ServerConfig, StderrFor, Transport, UpstreamEra};
 use crate::protocol::{Failure, Outcome, Principal};
 use crate::shared_map::SharedMap;
 use crate::upstream::handshake::{self, HandshakeError, ServerInfo};
-use crate::upstream::sessions::{Connect, Hearer, Opening, OverConnection};
+use crate::upstream::sessions::{Connect, Hearer, Opening, OverConnection, Session as _};
 use crate::upstream::{Setup, outcome};
 
 /// Starts child processes.
@@ -127,7 +128,11 @@ impl Launcher {
             Transport::Stdio { command, .. } => command.first().map_or("", String::as_str),
             Transport::Http { .. } | Transport::Sse { .. } => "",
         };
-        match process.exit().and_then(|exit| exit.code()).and_then(|code| u8::try_from(code).ok()) {
+        let exit = process.exit();
+        if let Some(signal) = exit.and_then(|exit| exit.signal()) {
+            return format!("its command `{program}` was ended by signal {signal} before it was ready");
+        }
+        match exit.and_then(|exit| exit.code()).and_then(|code| u8::try_from(code).ok()) {
             Some(guard::NOT_FOUND) => {
                 format!("its command `{program}` was not found; check the command and PATH")
             }
@@ -137,6 +142,8 @@ impl Launcher {
             Some(code) => {
                 format!("its command `{program}` ended with exit code {code} before it was ready")
             }
+            // Nothing of that was a call, so none is lost.
+            None if process.is_over() => format!("its command `{program}` closed its output before it was ready"),
             None => error.to_string(),
         }
     }
@@ -165,7 +172,10 @@ impl Connect for Launcher {
                 closing.disarm();
                 Ok(process)
             }
-            Ok(Err(error)) => Err(self.failed(&self.why(&process, &error), Some(&process), principal).await),
+            Ok(Err(error)) => {
+                process.ended().await;
+                Err(self.failed(&self.why(&process, &error), Some(&process), principal).await)
+            }
             Err(_) => {
                 let why = not_ready(within, process.connection().noise());
                 Err(self.failed(&why, Some(&process), principal).await)

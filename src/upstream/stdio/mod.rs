@@ -72,7 +72,7 @@ impl StdioUpstream {
 async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, mut sender: ReplySender) {
     for _ in 0..ATTEMPTS {
         let lease = tokio::select! {
-            lease = sessions.get_for(call) => lease,
+            lease = sessions.get_for(call, &sender) => lease,
             () = sender.cancelled() => Err(outcome::never_sent()),
         };
         let process = match lease {
@@ -80,7 +80,9 @@ async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, m
             Err(failure) => return sender.done(Outcome::Failed(failure)),
         };
         log_level::ask(&*process, call).await;
-        process.tell_begin(&sender);
+        if !sender.begins().await {
+            return sender.done(Outcome::Failed(outcome::never_sent()));
+        }
         match drive::on_connection(process.connection(), call, sender).await {
             Handed::Over => return,
             Handed::NotTaken(back) => sender = back,

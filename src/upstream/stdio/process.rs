@@ -74,6 +74,14 @@ impl Process {
         self.tail.lines()
     }
 
+    /// Waits until it is known how it ended, if its output has ended: some time goes by between the two.
+    pub(super) async fn ended(&self) {
+        if self.is_over() && self.exit().is_none() {
+            // Nothing of it is left a moment later.
+            let _ = timeout(AFTER_EOF, self.gone.cancelled()).await;
+        }
+    }
+
     /// How it ended, once that is known.
     pub(super) fn exit(&self) -> Option<ExitStatus> {
         self.exit.get().copied()

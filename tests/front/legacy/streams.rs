@@ -41,6 +41,38 @@ async fn a_slow_call_is_a_stream_with_ids_that_is_primed_in_2025_11_25_only() {
     }
 }
 
+/// It answers once: the server would wait for another until nobody may answer any more.
+#[tokio::test]
+async fn a_broken_answer_is_refused_and_the_server_hears_of_it() {
+    for (version, is_batch) in [("2025-11-25", false), ("2025-03-26", true)] {
+        let mut server = Setup::new().start().await;
+        let (mut client, mut other) = (server.connect().await, server.connect().await);
+        let session = Session::open(&mut server, &mut client, version).await;
+        client.post(&tool("7"), &session.header()).await;
+        let asked = server.asked().await;
+        for broken in
+            [r#""jsonrpc":"2.0""#, r#""jsonrpc":"2.0","error":"no""#, r#""result":{}"#, r#""jsonrpc":"2.0","result":5"#]
+        {
+            let (ask, mut asking) = roots();
+            asked.sender.event(Event::Ask(ask));
+            if broken == r#""jsonrpc":"2.0""# {
+                client.head().await;
+            }
+            let question = message(&mut client).await;
+            let answer = format!(r#"{{"id":{},{broken}}}"#, question["id"]);
+            let answer = if is_batch { format!("[{answer}]") } else { answer };
+            other.post(&answer, &session.header()).await;
+            let (head, body) = other.response().await;
+            assert!(body.contains("-32600"), "{answer}: {} {body}", head.status);
+            let Answer::Error(error) = bounded(asking.answer()).await else { panic!("{answer}") };
+            assert_eq!(error.code(), -32603, "{answer}");
+            assert!(error.message().contains("the client's answer cannot be read"), "{}", error.message());
+        }
+        asked.sender.done(result("{}"));
+        assert_eq!(message(&mut client).await["id"], 7);
+    }
+}
+
 #[tokio::test]
 async fn a_quick_answer_is_json_where_a_stream_could_not_be_come_back_to_from_its_beginning() {
     for (version, expected) in [("2025-06-18", "application/json"), ("2025-11-25", "text/event-stream")] {

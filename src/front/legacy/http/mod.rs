@@ -137,6 +137,10 @@ impl Legacy {
                     answers.push(answer);
                     continue;
                 }
+                Element::Broken(message, answer) => {
+                    answers.push(answer);
+                    message
+                }
             };
             match session.session.take(message, credentials.clone()) {
                 Taken::Runs(outflow) => outflows.push(*outflow),

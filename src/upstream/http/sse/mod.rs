@@ -51,7 +51,7 @@ impl SseUpstream {
         let server = &self.setup.config.name;
         for _ in 0..ATTEMPTS {
             let lease = tokio::select! {
-                lease = self.sessions.get_for(call) => lease,
+                lease = self.sessions.get_for(call, &sender) => lease,
                 () = sender.cancelled() => Err(outcome::never_sent()),
             };
             let session = match lease {
@@ -60,7 +60,9 @@ impl SseUpstream {
             };
             session.renew(&self.endpoint.forwarded(&call.caller.credentials));
             log_level::ask(&*session, call).await;
-            session.tell_begin(&sender);
+            if !sender.begins().await {
+                return sender.done(Outcome::Failed(outcome::never_sent()));
+            }
             match drive::on_connection(session.connection(), call, sender).await {
                 Handed::Over => return,
                 Handed::NotTaken(back) => sender = back,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 /// Things that wait, each under a number, in some order.
-pub(super) trait Line<T>: Default {
+pub(crate) trait Line<T>: Default {
     /// Which part of the line a thing stands in.
     type Key: Clone;
 
@@ -26,11 +26,11 @@ pub(super) trait Line<T>: Default {
 
 /// First come, first served.
 #[derive(Debug)]
-pub(super) struct Fifo<T>(VecDeque<(u64, T)>);
+pub(crate) struct Fifo<T>(VecDeque<(u64, T)>);
 
 /// Lines that take turns.
 #[derive(Debug)]
-pub(super) struct Turns<K, L> {
+pub(crate) struct Turns<K, L> {
     lines: HashMap<K, L>,
     /// Whose turn it is, from the front. Those that did not fit keep theirs.
     order: VecDeque<K>,
@@ -38,7 +38,7 @@ pub(super) struct Turns<K, L> {
 }
 
 /// Owners take turns, then the tools of each.
-pub(super) type FairLine<T> = Turns<u64, Turns<u64, Fifo<T>>>;
+pub(crate) type FairLine<T> = Turns<u64, Turns<u64, Fifo<T>>>;
 
 impl<T> Default for Fifo<T> {
     fn default() -> Self {
@@ -80,7 +80,7 @@ impl<T> Line<T> for Fifo<T> {
 
 impl<K: Eq + Hash, L> Turns<K, L> {
     /// One of the lines.
-    pub(super) fn within(&self, key: &K) -> Option<&L> {
+    pub(crate) fn within(&self, key: &K) -> Option<&L> {
         self.lines.get(key)
     }
 }

@@ -1,0 +1,34 @@
+//! A session for a call, which is not sent into a doubt.
+
+use http::header::HeaderMap;
+
+use super::own::Health;
+use super::run::Runner;
+use super::session::{HttpSession, Trust};
+use crate::protocol::{Call, Failure, Method, ReplySender, WaitsFor};
+use crate::upstream::outcome;
+use crate::upstream::sessions::Lease;
+
+impl Runner {
+    /// A session that is believed to live.
+    pub(super) async fn session(
+        &self,
+        call: &Call,
+        forwarded: &HeaderMap,
+        sender: &ReplySender,
+    ) -> Result<Lease<HttpSession>, Failure> {
+        let session = self.0.sessions.get_for(call, sender).await?;
+        // A call that may run once only is not sent into a doubt.
+        if call.method != Method::CallTool || session.trust() != Trust::Doubtful {
+            return Ok(session);
+        }
+        sender.waits(WaitsFor::Connection);
+        match Box::pin(session.check(forwarded)).await {
+            Ok(Health::Known) => Ok(session),
+            Ok(Health::Gone) => Box::pin(self.0.sessions.get_for(call, sender)).await,
+            Err(error) => {
+                Err(outcome::not_started(&self.0.server, &format!("it cannot be reached any more: {}", error.why())))
+            }
+        }
+    }
+}
