@@ -54,8 +54,17 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     let access = ["--url", url.as_str(), "--token-env", "ADMIN_TOKEN"];
     let admin = async |words: &[&str]| raincheck(&[&["admin"], words, &access].concat()).await;
 
-    let listed = admin(&["list", "--state", "running"]).await;
-    assert!(listed.status.success() && said(&listed).contains(id) && said(&listed).contains("slow_report"));
+    // Until its server has been started it is queued.
+    let look = async {
+        loop {
+            let listed = admin(&["list", "--state", "running"]).await;
+            assert!(listed.status.success(), "{}", said(&listed));
+            if said(&listed).contains(id) {
+                return said(&listed);
+            }
+        }
+    };
+    assert!(within(PATIENCE, look).await.contains("slow_report"));
     let shown = admin(&["show", id, "--json"]).await;
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!((shown["state"].as_str(), shown["server"].as_str()), (Some("running"), Some("behind")));

@@ -86,9 +86,10 @@ async fn a_storm_of_polls_writes_nothing_and_changes_nothing() {
     for _ in 0..TASKS {
         let client = proxy.client();
         let id = client.handle("simmer", "{}").await;
+        // Until its server has it the task is queued.
+        runs.push(upstream.run().await);
         let first = client.get(&id).await.result();
         tasks.push((client, id, first));
-        runs.push(upstream.run().await);
     }
     // The marker is written a moment after the last commit, and says how many there were.
     let written = || {
