@@ -72,18 +72,20 @@ pub async fn run_stdio<R, W, G>(
     let grace = config.shutdown.grace;
     let limits = config.limits.clone();
     let service = OnDemand::new(config, server, &upstreams);
-    let serving = StdioFront::new(&service.0.server.name, service.clone(), limits).serve(
-        host.input,
-        host.output,
-        host.gone,
-        front.clone(),
-        grace + LAST_WORDS,
-        settled.cancelled(),
-    );
+    let host_front = StdioFront::new(&service.0.server.name, service.clone(), limits);
+    let left = host_front.left();
+    let serving =
+        host_front.serve(host.input, host.output, host.gone, front.clone(), grace + LAST_WORDS, settled.cancelled());
     let stopping = async {
         tokio::pin!(shutdown);
         let hurry = tokio::select! {
-            () = shutdown.as_mut() => async { tokio::time::sleep(grace).await }.left_future(),
+            () = shutdown.as_mut() => async {
+                tokio::select! {
+                    () = tokio::time::sleep(grace) => {}
+                    () = left.cancelled() => {}
+                }
+            }
+            .left_future(),
             () = front.stopping() => async {
                 tokio::select! {
                     () = tokio::time::sleep(grace) => {}

@@ -74,7 +74,7 @@ where
     S::Future: Send + 'static,
 {
     pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
-        let StdioFront { server, service, limits } = front;
+        let StdioFront { server, service, limits, left: _ } = front;
         let (calls, cut, on_their_way) = (Places::new(limits.held()), CancellationToken::new(), TaskTracker::new());
         let tracked = {
             let (service, on_their_way) = (service.clone(), on_their_way.clone());

@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use self::connection::Connection;
+use self::connection::{Connection, Ended};
 use self::legacy::Legacy;
 use self::outbox::Outbox;
 use crate::config::Limits;
@@ -35,6 +36,7 @@ pub struct StdioFront<S> {
     server: Arc<str>,
     service: S,
     limits: Limits,
+    left: CancellationToken,
 }
 
 /// How long the last bytes may take to be read when everything else is over.
@@ -43,7 +45,12 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 impl<S> StdioFront<S> {
     /// A front for the server of that name, whose calls `service` answers.
     pub fn new(server: &str, service: S, limits: Limits) -> Self {
-        Self { server: server.into(), service, limits }
+        Self { server: server.into(), service, limits, left: CancellationToken::new() }
+    }
+
+    /// Told once the client has ended its input, or reads no more.
+    pub fn left(&self) -> CancellationToken {
+        self.left.clone()
     }
 }
 
@@ -75,11 +82,14 @@ where
         writer.spawn("stdout", queue.write_to(output));
         let lines = Lines::new(input, self.limits.body);
         let calls = jobs.child();
-        let outgoing = outbox.clone();
+        let (outgoing, left) = (outbox.clone(), self.left());
         let connection = Connection::new(self, outbox, calls.clone());
         let served = async move {
             let mut session = Legacy::default();
             let ended = connection.read(lines, &mut session).await;
+            if !matches!(ended, Ended::Stopped) {
+                left.cancel();
+            }
             tracing::debug!(?ended, "nothing more is read");
             session.hang_up();
             connection.finish(&calls, grace, settled, || jobs.stop()).await;
