@@ -93,6 +93,8 @@ pub(crate) struct Ledger {
     pub(crate) sent_later: usize,
     /// Of the unknown: the server has seen the call.
     pub(crate) unknown_and_ran: usize,
+    /// Never sent, as they say: their server was being started.
+    pub(crate) unsent: usize,
 }
 
 /// The hard limit of the tool that is forgotten soon; its outcome is kept no longer.
@@ -201,6 +203,10 @@ impl Ledger {
                 self.sent_later += usize::from(task.kind == Kind::Waits);
             }
             ("failed", Some("timeout")) => self.timed_out += 1,
+            ("failed", Some("not_started" | "stopping")) => {
+                assert!(count == 0, "it ran, and is said not to have been sent: {task:?}");
+                self.unsent += 1;
+            }
             ("failed", _) => {
                 self.unknown += 1;
                 self.unknown_and_ran += usize::from(count > 0);
@@ -241,6 +247,8 @@ impl Task {
                         assert_eq!(error["data"], json!({ "reason": "outcome_unknown" }));
                         assert_eq!(shown["_meta"], json!({ "dev.raincheck/reason": "outcome_unknown" }));
                     }
+                    // Its server was being started when the proxy was stopped or killed.
+                    (_, "not_started" | "stopping") => assert_eq!(error["data"]["retryable"], true, "{shown}"),
                     _ => panic!("{self:?}: {shown}"),
                 }
             }
