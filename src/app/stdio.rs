@@ -78,21 +78,16 @@ pub async fn run_stdio<R, W, G>(
         host_front.serve(host.input, host.output, host.gone, front.clone(), grace + LAST_WORDS, settled.cancelled());
     let stopping = async {
         tokio::pin!(shutdown);
-        let hurry = tokio::select! {
-            () = shutdown.as_mut() => async {
-                tokio::select! {
-                    () = tokio::time::sleep(grace) => {}
-                    () = left.cancelled() => {}
-                }
+        // The host is gone and has sent the signal, in whichever order: nothing is waited for any more.
+        let second = tokio::select! {
+            () = shutdown.as_mut() => left.cancelled().left_future(),
+            () = front.stopping() => shutdown.as_mut().right_future(),
+        };
+        let hurry = async {
+            tokio::select! {
+                () = tokio::time::sleep(grace) => {}
+                () = second => {}
             }
-            .left_future(),
-            () = front.stopping() => async {
-                tokio::select! {
-                    () = tokio::time::sleep(grace) => {}
-                    () = shutdown.as_mut() => {}
-                }
-            }
-            .right_future(),
         };
         front.stop();
         let leaving = service.drain(hurry).await;

@@ -131,7 +131,7 @@ impl Verifier {
             return Err(Unproved::Token("the token is signed by a method that is not taken here"));
         }
         let mut keys = keys;
-        let mut found = match keys.find(&header) {
+        let found = match keys.find(&header) {
             Lookup::Found(found) => found,
             // The issuer may have changed its keys since they were fetched.
             Lookup::Unknown => {
@@ -146,8 +146,7 @@ impl Verifier {
             && fresh.generation() != keys.generation()
         {
             keys = fresh;
-            found = keys.find(&header).or_unknown()?;
-            checked = self.check(token, &header, &found);
+            checked = self.check(token, &header, &keys.find(&header).or_unknown()?);
         }
         self.accept(digest, checked.map_err(Unproved::Token)?, keys.generation())
     }
