@@ -175,6 +175,59 @@ fn every_command_ends_with_the_code_of_what_went_wrong() {
     }
 }
 
+/// Serves pages for browsers, and nothing else; until the test ends.
+fn pages() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            std::thread::spawn(move || {
+                let lines = BufReader::new(socket.try_clone().unwrap()).lines();
+                let _ = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).count();
+                let page = "content-type: text/html\r\ncontent-length: 0\r\nconnection: close";
+                let _ = write!(socket, "HTTP/1.1 404 Not Found\r\n{page}\r\n\r\n");
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_wrong_path_is_told_at_the_start_and_by_check() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("http://{}/mpc?key=s3cret", pages());
+    let says = "was refused with status 404 Not Found";
+    let file = directory.path().join("wrong.toml");
+    std::fs::write(&file, format!("[[server]]\nname = \"a\"\nurl = \"{url}\"\n")).unwrap();
+    let checked = run(&["check", "--config", file.to_str().unwrap()]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{text}");
+    let note =
+        text.lines().find(|line| line.starts_with("note      the server \"a\": ")).unwrap_or_else(|| panic!("{text}"));
+    assert!(note.contains(says) && note.contains("Most servers are at /mcp") && !text.contains("s3cret"), "{text}");
+    for (at, command) in [("serve", &["serve", "--listen", "127.0.0.1:0"][..]), ("stdio", &["stdio"])] {
+        let store = directory.path().join(at);
+        let mut child = Command::new(BINARY)
+            .args(command)
+            .args(["--url", &url, "--store"])
+            .arg(&store)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .env_remove("RUST_LOG")
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let mut before = Vec::new();
+        let told =
+            lines.inspect(|line| before.push(line.clone())).find(|line| line.contains("calls will fail for now"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(told.is_some_and(|told| told.contains(says)), "{at}: {before:?}");
+    }
+}
+
 /// The demo server, with a client that has shaken hands.
 struct Demo {
     child: Child,

@@ -10,17 +10,25 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::config::{Config, Door, Fallback, Mode, ServerConfig, StoreOrigin, ToolPolicy, Transport, the_server};
+use crate::config::{
+    Config, Door, Fallback, Limits, Mode, ServerConfig, StoreOrigin, ToolPolicy, Transport, the_server,
+};
+use crate::upstream::{self, Callers, Look};
 
 /// How long a server may take to take a connection before that is said.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is odd about a configuration, or about the machine it is for, without being wrong.
 pub(super) async fn notes(config: &Config) -> Vec<String> {
-    let servers = futures_util::future::join_all(config.servers.iter().map(why_unreachable)).await;
-    let servers = servers.into_iter().flatten();
-    let pathless = config.servers.iter().filter_map(|server| match &server.transport {
-        Transport::Http { url, .. } if url.path() == "/" => {
+    let callers = callers(config.door);
+    let looks = config.servers.iter().map(|server| seen(server, &config.limits, callers));
+    let looks = futures_util::future::join_all(looks).await;
+    let servers = looks.iter().filter_map(|look| match look {
+        Look::Odd(why) => Some(why.clone()),
+        Look::Fine | Look::Unknown => None,
+    });
+    let pathless = config.servers.iter().zip(&looks).filter_map(|(server, look)| match &server.transport {
+        Transport::Http { url, .. } if url.path() == "/" && *look != Look::Fine => {
             let (name, url) = (the_server(&server.name), shown(url));
             Some(format!("{name}: {url} has no path; most servers are at {url}mcp"))
         }
@@ -66,22 +74,36 @@ fn unmakeable(config: &Config) -> Option<String> {
 }
 
 /// Says in the log which servers cannot be reached as things are. They may come later.
-pub(super) async fn at_servers(servers: Vec<ServerConfig>) {
-    let looks = servers.iter().map(|server| async move {
-        if let Some(why) = why_unreachable(server).await {
+pub(super) async fn at_servers(servers: Vec<ServerConfig>, limits: Limits, door: Door) {
+    let looks = servers.iter().map(|server| async {
+        if let Look::Odd(why) = seen(server, &limits, callers(door)).await {
             tracing::warn!(server = server.name, "calls will fail for now: {why}");
         }
     });
     futures_util::future::join_all(looks).await;
 }
 
-/// Why a server cannot be started or reached, if that can be seen.
-async fn why_unreachable(server: &ServerConfig) -> Option<String> {
+fn callers(door: Door) -> Callers {
+    match door {
+        Door::Http => Callers::LogIn,
+        Door::Stdio => Callers::Nameless,
+    }
+}
+
+/// Whether a server can be started or reached, and is one of MCP, if that can be seen.
+async fn seen(server: &ServerConfig, limits: &Limits, callers: Callers) -> Look {
     let why = match &server.transport {
         Transport::Stdio { command, env, cwd, .. } => unstartable(command, env, cwd.as_deref()),
         Transport::Http { url, .. } | Transport::Sse { url, .. } => unreachable(url).await,
     };
-    why.map(|why| format!("{}: {why}", the_server(&server.name)))
+    let look = match why {
+        Some(why) => Look::Odd(why),
+        None => upstream::look(server, limits, callers).await,
+    };
+    match look {
+        Look::Odd(why) => Look::Odd(format!("{}: {why}", the_server(&server.name))),
+        look => look,
+    }
 }
 
 fn unstartable(command: &[String], env: &BTreeMap<String, String>, cwd: Option<&Path>) -> Option<String> {

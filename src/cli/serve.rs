@@ -79,7 +79,8 @@ fn proxy(config: Config, named: &str) -> io::Result<u8> {
         }
         // A wrong command or address shows here, not only at the first call.
         let looks = Jobs::new();
-        looks.spawn("look at the servers", look::at_servers(config.servers.clone()));
+        looks
+            .spawn("look at the servers", look::at_servers(config.servers.clone(), config.limits.clone(), config.door));
         Ok(match app::run(config, shutdown, move |address| greet(&shown, address)).await {
             Ok(()) => exit::OK,
             Err(error) => {

@@ -74,7 +74,8 @@ pub(super) fn serve_one(config: Config, name: Option<&str>) -> u8 {
     runtime.block_on(async {
         // A wrong command or address shows here, not only at the first call.
         let looks = Jobs::new();
-        looks.spawn("look at the server", look::at_servers(vec![server.clone()]));
+        let look = look::at_servers(vec![server.clone()], config.limits.clone(), config.door);
+        looks.spawn("look at the server", look);
         app::run_stdio(config, server, host, shutdown).await;
     });
     // A read of stdin cannot be stopped, and nobody waits for it.

@@ -11,6 +11,7 @@ mod incoming;
 mod later;
 mod listening;
 mod log_level;
+mod look;
 mod outcome;
 mod pending;
 mod questions;
@@ -39,6 +40,7 @@ use self::listening::Hub;
 use self::questions::Askers;
 use self::stdio::StdioUpstream;
 
+pub use self::look::{Callers, Look, look};
 pub use self::sessions::SessionFigures;
 pub use self::stdio::{GuardProgram, guard};
 pub(crate) use self::stdio::{lines, scan};

@@ -20,6 +20,12 @@ pub(super) fn not_started(server: &str, why: &str) -> Failure {
     Failure::new(Reason::NotStarted, format!("{} did not take the call: {why}", the_server(server)), Retry::SOON)
 }
 
+/// Why a server could not be reached or started, without saying that a call was meant for it.
+pub(super) fn why_not_started<'a>(server: &str, failure: &'a Failure) -> &'a str {
+    let call = format!("{} did not take the call: ", the_server(server));
+    failure.message.strip_prefix(&call).unwrap_or(&failure.message)
+}
+
 /// The same, while it is left alone for a while.
 pub(super) fn not_yet(server: &str, why: &str, wait: Duration) -> Failure {
     let millis = wait.as_millis();

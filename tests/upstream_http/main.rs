@@ -7,6 +7,7 @@ mod client;
 mod eras;
 #[path = "../support/http_server.rs"]
 mod http_server;
+mod looks;
 mod modern;
 mod old_tasks;
 mod param_headers;

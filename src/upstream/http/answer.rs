@@ -49,6 +49,8 @@ pub(super) struct Refusal {
     pub(super) retry_after: Option<Duration>,
     /// What it wants in the place of the caller's own credentials.
     wanted: Vec<HeaderValue>,
+    /// Where it says that it is, without credentials and query.
+    pub(super) location: Option<String>,
     /// The JSON-RPC error in the body, if there is one, with the id it names.
     pub(super) error: Option<(Option<Json>, RpcError)>,
 }
@@ -84,6 +86,9 @@ const REFUSAL_TIME: Duration = Duration::from_secs(5);
 /// How many challenges of a server are passed on, and bytes of each.
 const CHALLENGES: usize = 8;
 const LONGEST_CHALLENGE: usize = 8 << 10;
+
+/// Bytes of an address that is shown.
+const LONGEST_PLACE: usize = 256;
 
 /// A wait that a server asks for is believed up to this.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
@@ -137,12 +142,13 @@ pub(super) fn messages(text: &Bytes, depth: usize) -> Result<Vec<Result<Message,
 impl Refusal {
     async fn read(response: Response<Incoming>, media: Media) -> Self {
         let status = response.status();
+        let location = response.headers().get(header::LOCATION).and_then(place);
         let retry_after = retry_after(response.headers());
         let wanted = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
         let wanted = wanted.filter(|value| value.len() <= LONGEST_CHALLENGE).take(CHALLENGES).cloned().collect();
         let body = tokio::time::timeout(REFUSAL_TIME, collect(response, REFUSAL)).await;
         let error = body.ok().and_then(Result::ok).and_then(error_in);
-        Self { status, media, retry_after, wanted, error }
+        Self { status, media, retry_after, wanted, location, error }
     }
 
     /// What the caller is to be told of its credentials, if these were its own (see
@@ -160,6 +166,11 @@ impl Refusal {
                 | StatusCode::METHOD_NOT_ALLOWED
                 | StatusCode::NOT_ACCEPTABLE
         )
+    }
+
+    /// Whether its body is for a browser.
+    pub(super) fn is_page(&self) -> bool {
+        matches!(&self.media, Media::Other(media) if media.contains("html"))
     }
 
     /// Whether the error in the body answers the request `id`, and is not about the session.
@@ -220,6 +231,12 @@ impl fmt::Display for Unusable {
 }
 
 impl std::error::Error for Unusable {}
+
+/// An address as `Location` names it, without what may be secret.
+fn place(location: &HeaderValue) -> Option<String> {
+    let place = location.to_str().ok()?.split(['?', '#']).next()?;
+    (!place.is_empty() && place.len() <= LONGEST_PLACE && !place.contains('@')).then(|| place.to_owned())
+}
 
 /// How long a server wants us to wait: seconds or a date.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {

@@ -1,5 +1,7 @@
 //! Getting to know a server over HTTP: which kind of revision it speaks, and the handshake of the legacy ones.
 
+mod look;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +29,8 @@ use crate::upstream::questions::Floor;
 use crate::upstream::sessions::{Connect, Distinction, Opening};
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome};
+
+pub(super) use self::look::look;
 
 /// Connects to one server. Clones share what is known of it.
 #[derive(Clone, Debug)]
@@ -293,10 +297,28 @@ impl HttpConnect {
             }
         })?;
         let headers = response.headers().clone();
-        let Some(outcome) = self.answer(response).await? else {
+        let answer = self.answer(response).await;
+        if !matches!(answer, Ok(Some(_))) {
+            self.end_stray(&headers);
+        }
+        let Some(outcome) = answer? else {
             return Err(Refused::NoAnswer(not_started("its answer to the handshake is no answer")));
         };
         Ok(Shaken { outcome, headers })
+    }
+
+    /// Ends a session that a server began for a request which it did not take: Python's SDK does so, and keeps it.
+    fn end_stray(&self, headers: &HeaderMap) {
+        let Some(id) = headers.get(SESSION_ID).cloned() else { return };
+        let endpoint = Arc::clone(&self.0.endpoint);
+        self.0.setup.jobs.spawn("end of a session that nobody wants", async move {
+            let delete = || {
+                let mut request = endpoint.delete(&HeaderMap::new());
+                request.headers_mut().insert(SESSION_ID, id.clone());
+                request
+            };
+            let _ = tokio::time::timeout(PROBE, endpoint.send(delete)).await;
+        });
     }
 
     async fn answer(&self, response: Response<Incoming>) -> Result<Option<Outcome>, Refused> {

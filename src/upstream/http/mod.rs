@@ -28,7 +28,7 @@ use self::endpoint::{Endpoint, EndpointError};
 use self::resource::Resource;
 use self::run::Runner;
 use super::sessions::SessionFigures;
-use super::{Setup, outcome};
+use super::{Callers, Look, Setup, outcome};
 use crate::config::Transport;
 use crate::jobs::Jobs;
 use crate::protocol::{Call, Caller, Json, Outcome, Reply};
@@ -47,13 +47,7 @@ impl HttpUpstream {
     /// A client without a session yet.
     pub(super) fn new(setup: &Setup) -> Self {
         let closing = CancellationToken::new();
-        let runner = match &setup.config.transport {
-            Transport::Http { url, headers, forward } | Transport::Sse { url, headers, forward } => {
-                Endpoint::new(url, headers, forward, setup.config.connect_timeout)
-            }
-            Transport::Stdio { .. } => Err(EndpointError::Scheme("stdio".to_owned())),
-        };
-        let endpoint = runner.map(Arc::new);
+        let endpoint = endpoint(setup).map(Arc::new);
         let resource = endpoint.as_ref().ok().map(|endpoint| Resource::new(Arc::clone(endpoint)));
         let runner = endpoint.map(|endpoint| Runner::new(setup, endpoint, closing.clone()));
         Self { runner, resource, name: setup.config.name.clone(), jobs: setup.jobs.clone(), closing }
@@ -97,6 +91,20 @@ impl HttpUpstream {
         if let Ok(runner) = &self.runner {
             runner.close().await;
         }
+    }
+}
+
+/// Looks at a server over HTTP, without a call.
+pub(super) async fn look(setup: &Setup, callers: Callers) -> Look {
+    connect::look(setup, endpoint(setup), callers).await
+}
+
+fn endpoint(setup: &Setup) -> Result<Endpoint, EndpointError> {
+    match &setup.config.transport {
+        Transport::Http { url, headers, forward } | Transport::Sse { url, headers, forward } => {
+            Endpoint::new(url, headers, forward, setup.config.connect_timeout)
+        }
+        Transport::Stdio { .. } => Err(EndpointError::Scheme("stdio".to_owned())),
     }
 }
 
