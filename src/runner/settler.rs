@@ -9,7 +9,7 @@ use super::live::LiveRuns;
 use super::wishes::forget;
 use crate::jobs::Jobs;
 use crate::protocol::Failure;
-use crate::store::{ChangeError, Ending, Store};
+use crate::store::{ChangeError, End, Ending, Keep, Store};
 use crate::task::{Cause, State, Task, TaskId};
 
 /// The duty to end one task.
@@ -94,13 +94,8 @@ impl Owed {
         let ran = self.live.get(&self.id).and_then(|live| live.clock()).map(|clock| clock.ran());
         let (mut wait, mut waits_since) = (FIRST_WAIT, None);
         loop {
-            let ending = ending.clone();
-            let settled = if self.is_untold() {
-                self.store.settle_untold(&self.id, ran, ending).await
-            } else {
-                self.store.settle_after(&self.id, ran, ending).await
-            };
-            match settled {
+            let end = End { ending: ending.clone(), ran, keep: self.keep() };
+            match self.store.settle(&self.id, end).await {
                 Ok(task) => {
                     report(&task);
                     break;
@@ -141,9 +136,9 @@ impl Owed {
 }
 
 impl Owed {
-    /// Whether nobody has a handle, and so was told how long the task lives.
-    fn is_untold(&self) -> bool {
-        self.untold && !self.live.get(&self.id).is_some_and(|live| live.party().has_handle())
+    fn keep(&self) -> Keep {
+        let has_handle = || self.live.get(&self.id).is_some_and(|live| live.party().has_handle());
+        if self.untold && !has_handle() { Keep::FromItsEnd } else { Keep::AsAnnounced }
     }
 }
 

@@ -15,7 +15,7 @@ use super::op::{Answer, Op, Outcome, Purged};
 use super::quota::Tally;
 use super::shared::{Hot, Shared};
 use super::space::Room;
-use super::{ChangeError, CommitError, Committed, StoreFailed};
+use super::{ChangeError, CommitError, Committed, Keep, StoreFailed};
 use crate::clock::Timestamp;
 use crate::task::{Change, KeyDigest, Owner, Refusal, Task, TaskId};
 
@@ -119,8 +119,8 @@ impl<'a> Batch<'a> {
                     Err(error) => drop(answer.send(Err(error))),
                 }
             }
-            Op::Change { id, change, ran, outcome, untold, answer } => {
-                match self.change(&id, change, ran, &outcome, untold) {
+            Op::Change { id, change, ran, outcome, keep, answer } => {
+                match self.change(&id, change, ran, &outcome, keep) {
                     Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
                     Err(error) => drop(answer.send(Err(error))),
                 }
@@ -211,17 +211,13 @@ impl<'a> Batch<'a> {
         change: Change,
         ran: Option<Duration>,
         outcome: &Outcome,
-        untold: bool,
+        keep: Keep,
     ) -> Result<Decided, ChangeError> {
         let current = self.current(id)?.ok_or(ChangeError::Unknown)?;
-        let changed = match ran {
-            Some(_) => current.apply_after(ran, change, self.now),
-            None => current.apply(change, self.now),
-        };
-        let task = match changed {
-            Ok(task) if untold => task.untold(),
-            Ok(task) => task,
-            Err(refusal) => return Ok(Err((refusal, current))),
+        let task = match (current.apply_after(ran, change, self.now), keep) {
+            (Ok(task), Keep::AsAnnounced) => task,
+            (Ok(task), Keep::FromItsEnd) => task.untold(),
+            (Err(refusal), _) => return Ok(Err((refusal, current))),
         };
         if let Outcome::Inline(text) = outcome {
             self.writes.put_result(id, text.bytes()).map_err(CommitError::from)?;

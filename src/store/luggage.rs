@@ -9,9 +9,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::engine::{Engine, EngineError, Oversized, Writes, caught, id_of};
 use super::files::{FileName, InFlight};
-use super::op::Op;
+use super::op::{Op, Outcome};
 use super::shared::Shared;
-use super::{ChangeError, CommitError, Committed, ReadError, Store};
+use super::{ChangeError, CommitError, Committed, Keep, ReadError, Store};
 use crate::clock::Timestamp;
 use crate::protocol::{Abilities, Anchor, Json};
 use crate::shared_map::SharedMap;
@@ -137,8 +137,8 @@ impl Store {
     /// Makes a change, and removes a file that is of no use after it.
     pub(super) async fn change(&self, id: &TaskId, change: Change) -> Result<Committed<Task>, ChangeError> {
         let (id, before) = (*id, self.inner.shared.luggage_file(id));
-        let (outcome, untold) = (super::op::Outcome::None, false);
-        let changed = self.ask(|answer| Op::Change { id, change, ran: None, outcome, untold, answer }).await;
+        let (outcome, keep) = (Outcome::None, Keep::AsAnnounced);
+        let changed = self.ask(|answer| Op::Change { id, change, ran: None, outcome, keep, answer }).await;
         self.unload(&id, before).await;
         changed
     }

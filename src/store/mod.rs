@@ -55,7 +55,7 @@ pub use keys::{Claim, Claimed};
 pub use listing::{Filter, Page, Status};
 pub use luggage::{Anchored, Dispatch, Luggage};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
-pub use outcome::Ending;
+pub use outcome::{End, Ending, Keep};
 pub use quota::Quotas;
 pub use shelf::Shelf;
 pub use sweep::Swept;
@@ -64,7 +64,6 @@ pub use watch::Watch;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -199,45 +198,14 @@ impl Store {
 
     /// Ends a task, once: if it has ended already, [`ChangeError::Refused`] says so and holds it. Waits while too
     /// many writes wait. If the returned future is dropped, the task may be ended all the same.
-    pub async fn settle(&self, id: &TaskId, ending: Ending) -> Result<Committed<Task>, ChangeError> {
-        self.settle_after(id, None, ending).await
-    }
-
-    /// The same, for a run that has taken so long by a clock that does not jump: what it costs follows from that.
-    pub async fn settle_after(
-        &self,
-        id: &TaskId,
-        ran: Option<Duration>,
-        ending: Ending,
-    ) -> Result<Committed<Task>, ChangeError> {
-        self.end(*id, ran, ending, false).await
-    }
-
-    /// The same for a task of which nobody was told: its time to live counts from its end only.
-    pub async fn settle_untold(
-        &self,
-        id: &TaskId,
-        ran: Option<Duration>,
-        ending: Ending,
-    ) -> Result<Committed<Task>, ChangeError> {
-        self.end(*id, ran, ending, true).await
-    }
-
-    async fn end(
-        &self,
-        id: TaskId,
-        ran: Option<Duration>,
-        ending: Ending,
-        untold: bool,
-    ) -> Result<Committed<Task>, ChangeError> {
+    pub async fn settle(&self, id: &TaskId, end: impl Into<End>) -> Result<Committed<Task>, ChangeError> {
+        let (id, End { ending, ran, keep }) = (*id, end.into());
         let prepared = self.prepare(id, ending).await?;
         let (file, luggage) = (prepared.file(), self.inner.shared.luggage_file(&id));
         let Prepared { change, outcome } = prepared;
-        let settled = self.ask(|answer| Op::Change { id, change, ran, outcome, untold, answer }).await;
+        let settled = self.ask(|answer| Op::Change { id, change, ran, outcome, keep, answer }).await;
         if let (Err(ChangeError::Refused(..) | ChangeError::Unknown), Some(file)) = (&settled, file) {
-            let shared = Arc::clone(&self.inner.shared);
-            // If it cannot be removed now, the sweep will.
-            let _ = tokio::task::spawn_blocking(move || shared.files.remove(file)).await;
+            self.unlink(file).await;
         }
         self.unload(&id, luggage).await;
         settled

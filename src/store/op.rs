@@ -9,7 +9,7 @@ use super::files::{FileName, InFlight};
 use super::keys::{Claim, Claimed};
 use super::luggage::Packed;
 use super::shelf::Shelf;
-use super::{ChangeError, CommitError, Committed};
+use super::{ChangeError, CommitError, Committed, Keep};
 use crate::protocol::Json;
 use crate::task::{Change, KeyDigest, Task, TaskId};
 
@@ -36,8 +36,7 @@ pub(super) enum Op {
         /// How long the run took, by a clock that does not jump, if that is known.
         ran: Option<Duration>,
         outcome: Outcome,
-        /// Whether nobody was told of the task's time to live.
-        untold: bool,
+        keep: Keep,
         answer: Answer<Committed<Task>, ChangeError>,
     },
     /// Makes the time to live of those longer that still run and need it; answers how many.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -29,6 +30,28 @@ pub enum Ending {
     CancelledByOperator,
 }
 
+/// The end of a task, with what its record needs besides. An [`Ending`] alone is that of a run whose length was not
+/// measured, of a task with a handle.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// How it ends.
+    pub ending: Ending,
+    /// How long the run took by a clock that does not jump: what it costs follows from that. `None`: its start and end
+    /// say it.
+    pub ran: Option<Duration>,
+    /// How long its outcome is kept.
+    pub keep: Keep,
+}
+
+/// How long the outcome of a task is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// As it was announced with the handle, and for `keep` from the end.
+    AsAnnounced,
+    /// Nobody was told anything: for `keep` from the end.
+    FromItsEnd,
+}
+
 /// An ending whose text is in its place, except for the record.
 pub(super) struct Prepared {
     pub(super) change: Change,
@@ -48,6 +71,12 @@ impl Ending {
             Canceller::Owner => Self::Cancelled,
             Canceller::Operator => Self::CancelledByOperator,
         }
+    }
+}
+
+impl From<Ending> for End {
+    fn from(ending: Ending) -> Self {
+        Self { ending, ran: None, keep: Keep::AsAnnounced }
     }
 }
 

@@ -66,11 +66,12 @@ impl Task {
     /// A terminal state never changes; when the task ends, its expiry is set to the later of what
     /// was announced and the end plus the time outcomes are kept.
     pub fn apply(&self, change: Change, now: Timestamp) -> Result<Self, Refusal> {
-        self.apply_after(self.state.ran(now), change, now)
+        self.apply_after(None, change, now)
     }
 
-    /// The same, for a run that has taken so long by a clock that does not jump.
+    /// The same, for a run that has taken so long by a clock that does not jump, if that is known.
     pub fn apply_after(&self, ran: Option<Duration>, change: Change, now: Timestamp) -> Result<Self, Refusal> {
+        let ran = ran.or_else(|| self.state.ran(now));
         let asked = match &change {
             Change::Ask(question) => self.asked.with(question),
             Change::Start
