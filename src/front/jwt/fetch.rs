@@ -13,7 +13,9 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use jsonwebtoken::jwk::JwkSet;
+use jsonwebtoken::jwk::Jwk;
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use url::Url;
 
@@ -25,6 +27,12 @@ pub(super) enum Fetcher {
     File(Box<Path>),
     /// Over HTTP.
     Url(Url, Box<Result<HttpClient, FetchError>>),
+}
+
+/// A key set as it is written. Members that are no keys are passed over (RFC 7517, 5).
+#[derive(Deserialize)]
+struct Written {
+    keys: Vec<Value>,
 }
 
 type HttpClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
@@ -62,7 +70,7 @@ impl Fetcher {
     }
 
     /// The key set as it is now.
-    pub(super) async fn fetch(&self) -> Result<JwkSet, FetchError> {
+    pub(super) async fn fetch(&self) -> Result<Vec<Jwk>, FetchError> {
         let text = match self {
             Self::File(path) => read(path).await?,
             Self::Url(url, client) => {
@@ -72,7 +80,9 @@ impl Fetcher {
                 })?
             }
         };
-        serde_json::from_slice(&text).map_err(|error| FetchError::NotAKeySet(Arc::new(error)))
+        let written: Written =
+            serde_json::from_slice(&text).map_err(|error| FetchError::NotAKeySet(Arc::new(error)))?;
+        Ok(written.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok()).collect())
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
+use data_encoding::BASE64URL_NOPAD;
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{AlgorithmFamily, DecodingKey, Header};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -72,6 +73,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 const AT_ONCE: u32 = 4;
 /// Keys of a set that are tried for a token that names none.
 const TRIED: usize = 8;
+/// Bytes of the shortest RSA key that may be used (RFC 7518, 3.3 and 3.5).
+const RSA_BYTES: usize = 2048 / 8;
 /// Keys of a set that are looked at.
 const MOST: usize = 100;
 
@@ -146,7 +149,7 @@ impl Keys {
         match self.0.fetcher.fetch().await {
             Ok(set) => {
                 turn.last_error = None;
-                let keys: Vec<Key> = set.keys.iter().take(MOST).filter_map(Key::read).collect();
+                let keys: Vec<Key> = set.iter().take(MOST).filter_map(Key::read).collect();
                 if keys.is_empty() {
                     tracing::warn!("the key set of owner.jwt.jwks holds no key that can be used");
                 }
@@ -193,6 +196,12 @@ impl KeySet {
         self.generation
     }
 
+    /// Whether there is no key that could have signed anything.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// The keys that may have signed a token with this header.
     pub(super) fn find(&self, header: &Header) -> Lookup {
         let family = header.alg.family();
@@ -218,6 +227,14 @@ impl Key {
         if !matches!(common.public_key_use, None | Some(PublicKeyUse::Signature)) {
             return None;
         }
+        if common.key_operations.as_ref().is_some_and(|operations| !operations.contains(&KeyOperations::Verify)) {
+            return None;
+        }
+        if let AlgorithmParameters::RSA(rsa) = &jwk.algorithm
+            && modulus_bytes(&rsa.n)? < RSA_BYTES
+        {
+            return None;
+        }
         let key = DecodingKey::from_jwk(jwk).ok()?;
         // A shared secret has no place in a public set.
         if key.family() == AlgorithmFamily::Hmac {
@@ -227,6 +244,12 @@ impl Key {
         let written = serde_json::to_string(&jwk.algorithm).ok()?;
         Some(Self { id: common.key_id.clone(), algorithm, public: key, written })
     }
+}
+
+/// How many bytes the modulus of an RSA key has; `None` if it cannot be read.
+fn modulus_bytes(modulus: &str) -> Option<usize> {
+    let bytes = BASE64URL_NOPAD.decode(modulus.as_bytes()).ok()?;
+    Some(bytes.iter().skip_while(|byte| **byte == 0).count())
 }
 
 impl PartialEq for Key {

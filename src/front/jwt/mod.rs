@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use self::fetch::FetchError;
@@ -53,6 +54,8 @@ pub(super) enum Unproved {
 struct Claims {
     sub: String,
     exp: f64,
+    #[serde(default)]
+    iss: Value,
 }
 
 /// What an issuer may sign with. No shared secrets: whoever knows the public key could forge those (RFC 8725, 2.1).
@@ -70,6 +73,9 @@ const ALGORITHMS: [Algorithm; 9] = [
 
 /// What is said of a token that none of the keys has signed.
 const WRONG_SIGNATURE: &str = "the signature is wrong";
+
+/// What is said of a claim that is not what the specification wants.
+const MALFORMED_CLAIM: &str = "one of exp, nbf, iss, aud and sub is malformed";
 
 /// Proved tokens that are remembered.
 const REMEMBERED: usize = 4096;
@@ -167,6 +173,10 @@ impl Verifier {
     }
 
     fn accept(&self, digest: [u8; 32], claims: Claims, generation: u64) -> Result<Principal, Unproved> {
+        // The library also takes a list that has the issuer in it; a token has one (RFC 7519, 4.1.1).
+        if !claims.iss.is_string() {
+            return Err(Unproved::Token(MALFORMED_CLAIM));
+        }
         if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
             return Err(Unproved::Token("the token's subject is empty or too long"));
         }
@@ -196,7 +206,7 @@ fn reason(kind: &ErrorKind) -> &'static str {
         ErrorKind::InvalidIssuer => "the token is of another issuer",
         ErrorKind::InvalidAudience => "the token is for another audience",
         ErrorKind::MissingRequiredClaim(_) => "the token lacks one of exp, iss, aud and sub",
-        ErrorKind::InvalidClaimFormat(_) => "one of exp, nbf, iss, aud and sub is malformed",
+        ErrorKind::InvalidClaimFormat(_) => MALFORMED_CLAIM,
         ErrorKind::InvalidSignature => WRONG_SIGNATURE,
         _ => "the token cannot be used",
     }

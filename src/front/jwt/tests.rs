@@ -106,7 +106,7 @@ async fn a_signed_token_proves_issuer_and_subject_by_every_kind_of_key() {
 async fn a_token_that_is_wrong_in_any_way_is_refused_with_the_reason() {
     let (a, b) = (signer("a", Algorithm::ES256), signer("b", Algorithm::ES256));
     let (_directory, _, verifier) = from_file(&key_set(&[&a]));
-    let cases: [(&str, Value); 12] = [
+    let cases: [(&str, Value); 13] = [
         ("taken", claims(|claims| claims["aud"] = json!(["x", "other"]))),
         ("taken", claims(|claims| claims["exp"] = (now() - 20).into())),
         ("the token has expired", claims(|claims| claims["exp"] = (now() - 40).into())),
@@ -116,6 +116,7 @@ async fn a_token_that_is_wrong_in_any_way_is_refused_with_the_reason() {
         ("the token is for another audience", claims(|claims| claims["aud"] = "raincheck2".into())),
         ("the token is for another audience", claims(|claims| claims["aud"] = json!([]))),
         ("the token lacks one of exp, iss, aud and sub", claims(|claims| claims["iss"] = Value::Null)),
+        ("one of exp, nbf, iss, aud and sub is malformed", claims(|claims| claims["iss"] = json!(["https://issuer/"]))),
         ("the token's subject is empty or too long", claims(|claims| claims["sub"] = "".into())),
         ("the token's subject is empty or too long", claims(|claims| claims["sub"] = "x".repeat(1025).into())),
         ("the token cannot be used", claims(|claims| claims["sub"] = 7.into())),
@@ -139,6 +140,47 @@ async fn a_token_that_is_wrong_in_any_way_is_refused_with_the_reason() {
     assert_eq!(why(&verifier, &format!("{body}.")).await, "the signature is wrong");
     for garbage in ["", ".", "..", "a.b.c", "e30.e30.e30", &"x".repeat(LONGEST_TOKEN + 1)] {
         assert_ne!(why(&verifier, garbage).await, "taken");
+    }
+}
+
+/// RFC 7517, 5, and RFC 7518, 3.3.
+#[tokio::test]
+async fn members_of_a_key_set_that_are_of_no_use_are_passed_over() {
+    let good = signer("a", Algorithm::ES256);
+    let rsa = serde_json::to_value(signer("r", Algorithm::RS256).public()).unwrap();
+    let short = |rsa: &Value| {
+        let mut short = rsa.clone();
+        let modulus = data_encoding::BASE64URL_NOPAD.decode(rsa["n"].as_str().unwrap().as_bytes()).unwrap();
+        short["n"] = data_encoding::BASE64URL_NOPAD.encode(&modulus[..128]).into();
+        short
+    };
+    let with = |name: &str, value: Value| {
+        let mut key = serde_json::to_value(good.public()).unwrap();
+        (key["kid"], key[name]) = ("other".into(), value);
+        key
+    };
+    let useless = [
+        Value::Null,
+        "key".into(),
+        json!({}),
+        short(&rsa),
+        with("kid", 7.into()),
+        with("key_ops", json!(["sign"])),
+        with("use", "enc".into()),
+        with("kty", "XY".into()),
+    ];
+    for useless in &useless {
+        let (_directory, _, verifier) = from_file(&json!({ "keys": [useless] }).to_string());
+        let refused = why(&verifier, &good.sign(&claims(|_| {}))).await;
+        assert_eq!(refused, "the token is signed by a key that is not known", "{useless}");
+        assert!(verifier.keys.get().await.unwrap().is_empty(), "{useless}");
+    }
+    let all: Vec<_> = useless.into_iter().chain([serde_json::to_value(good.public()).unwrap()]).collect();
+    let (_directory, _, verifier) = from_file(&json!({ "keys": all }).to_string());
+    assert_eq!(why(&verifier, &good.sign(&claims(|_| {}))).await, "taken");
+    for useful in [rsa, with("key_ops", json!(["verify"]))] {
+        let (_directory, _, verifier) = from_file(&json!({ "keys": [useful] }).to_string());
+        assert!(!verifier.keys.get().await.unwrap().is_empty());
     }
 }
 
