@@ -6,6 +6,9 @@
 mod legacy;
 mod question;
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use smallvec::SmallVec;
 
 use super::error::{RpcError, code};
@@ -28,6 +31,10 @@ const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// The revision forbids -32042 and defines nothing in its place for an error, so this is outside of
 /// what JSON-RPC reserves (2026-07-28, basic, error codes). -32602 would tell a model to change its arguments.
 pub const URL_REQUIRED: i64 = -31042;
+
+/// Made once: to make them takes longer than to search most results.
+static RESULT_TYPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"resultType\""));
+static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u00"));
 
 /// What is done to a member that is neither kept nor new.
 enum Change {
@@ -88,6 +95,22 @@ pub fn discover(result: &Json) -> Result<Rope, JsonError> {
     Ok(edit.finish())
 }
 
+/// The member `resultType` of a result.
+pub fn result_type(result: &Json) -> Option<Json> {
+    // The search is far cheaper than reading every result once more. A name may be spelled with escapes.
+    let may_be_there = RESULT_TYPE.find(result.bytes()).is_some() || ESCAPE.find(result.bytes()).is_some();
+    if may_be_there { result.member("resultType") } else { None }
+}
+
+/// A result without the member `resultType`. What cannot be read is for the client to judge.
+#[must_use]
+pub fn without_result_type(result: Json) -> Json {
+    match result_type(&result) {
+        Some(_) => without(&result, "resultType").unwrap_or(result),
+        None => result,
+    }
+}
+
 /// A server's error, under another code where 2026-07-28 forbids its own: -32002 becomes -32602, -32042
 /// becomes [`URL_REQUIRED`]. Message and data stay.
 #[must_use]
@@ -131,7 +154,7 @@ impl<'a> Edit<'a> {
 
     fn cache_hints(&mut self) {
         // An interim result is not to be cached and carries no hints.
-        if self.members.get("resultType").is_some_and(|kind| kind.get() != "\"complete\"") {
+        if self.members.get("resultType").is_some_and(|kind| kind.string().as_deref() != Some("complete")) {
             return;
         }
         if self.members.get("ttlMs").is_none_or(|ttl| ttl.get().parse::<u64>().is_err()) {

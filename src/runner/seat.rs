@@ -1,9 +1,8 @@
 //! Who waits for a run: the caller, held on the line, the owner of a handle, or somebody who may come back with answers.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use futures_util::future::{SelectOk, select_ok};
-use memchr::memmem::Finder;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
@@ -278,15 +277,11 @@ pub(super) fn size(outcome: &Outcome) -> usize {
     }
 }
 
-/// Made once: to make it takes longer than to search most results.
-static TASK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"task\""));
-
 /// A server that answers with a task of its own was not asked for one, and nobody could reach it: its handle must not
 /// be taken for one of ours.
 pub(super) fn passed_on(outcome: Outcome) -> Outcome {
-    // The search is far cheaper than reading every result once more.
     let is_handle = |result: &Json| {
-        TASK.find(result.bytes()).is_some() && result.member("resultType").is_some_and(|it| it.as_str() == "\"task\"")
+        reshape::result_type(result).is_some_and(|kind| kind.part().string().as_deref() == Some("task"))
     };
     match outcome {
         Outcome::Result(result) if is_handle(&result) => {
@@ -306,8 +301,10 @@ fn completed(result: Json) -> Ending {
     if let Err(error) = reshape::complete(&result) {
         return bad(&error.to_string());
     }
-    match result.member("resultType") {
-        Some(kind) if kind.as_str() != "\"complete\"" => bad("it asks for something that this client was not offered"),
+    match reshape::result_type(&result) {
+        Some(kind) if kind.part().string().as_deref() != Some("complete") => {
+            bad("it asks for something that this client was not offered")
+        }
         _ => Ending::Completed(result),
     }
 }

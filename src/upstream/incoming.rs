@@ -29,7 +29,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     match message {
-        Message::Result { id, result } => peer.answered(Some(&id), outcome::of_result(result)),
+        Message::Result { id, result } => peer.answered(Some(&id), outcome::of_result(result, peer.era)),
         Message::Error { id, error } => peer.answered(id.as_ref(), Outcome::Error(error)),
         Message::Notification { method, params } => peer.notification(method, params),
         Message::Request { id, method, params } => match peer.era {

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use super::wire::ServerEra;
 use crate::config::the_server;
-use crate::protocol::{Failure, Json, Outcome, Reason, Retry};
+use crate::protocol::{Failure, Json, Outcome, Reason, Retry, reshape};
 
-/// What a successful answer means. Every result of MCP is an object.
-pub(super) fn of_result(result: Json) -> Outcome {
+/// What a successful answer of a server of that era means. Every result of MCP is an object. `resultType` is a word of
+/// 2026-07-28: an older server means something else by it, which a client would take for a round of questions or a task.
+pub(super) fn of_result(result: Json, era: ServerEra) -> Outcome {
     if result.is_object() {
-        Outcome::Result(result)
+        Outcome::Result(match era {
+            ServerEra::Legacy => reshape::without_result_type(result),
+            ServerEra::Modern => result,
+        })
     } else {
         let text = "the server answered with a result that is no object; the tool may have run";
         Outcome::Failed(Failure::new(Reason::BadAnswer, text, Retry::Unknown))

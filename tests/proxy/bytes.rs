@@ -70,3 +70,28 @@ async fn nothing_that_a_server_says_is_lost() {
     assert_eq!(failed.result()["status"], "failed");
     assert_eq!(member(failed.raw_result(), "error"), error);
 }
+
+#[tokio::test]
+async fn what_an_older_server_calls_the_type_of_its_result_is_not_taken_for_that_of_the_protocol() {
+    for transport in [Transport::Stdio, Transport::Http] {
+        let upstream = Upstream::start(transport).await;
+        let ground = Ground::new(&upstream, "[[tool]]\nmatch = \"task\"\nmode = \"task\"");
+        let proxy = ground.start().await;
+        let client = proxy.client();
+        for kind in [r#""table""#, r#""input_required""#, r#""task""#, "5", "null"] {
+            let result = format!(r#"{{"content":[],"result\u0054ype":{kind},"inputRequests":{{}},"n":1.0}}"#);
+            let shown = r#"{"resultType":"complete","content":[],"inputRequests":{},"n":1.0}"#;
+            let sync = {
+                let client = client.clone();
+                tokio::spawn(async move { client.call("sync", "{}").await })
+            };
+            upstream.run().await.answer(&result).await;
+            assert_eq!(bounded(sync).await.unwrap().raw_result(), shown, "{transport:?} {kind}");
+
+            let id = client.handle("task", "{}").await;
+            upstream.run().await.answer(&result).await;
+            assert_eq!(client.ended(&id).await.outcome(), shown, "{transport:?} {kind}");
+        }
+        assert_eq!(proxy.stop().await, Some(0));
+    }
+}

@@ -386,10 +386,10 @@ impl Connect for HttpConnect {
     }
 }
 
-/// The answer to the handshake, if the message is one.
+/// The answer to the handshake of either era, if the message is one.
 fn answer_in(message: Result<Message, MessageError>) -> Option<Outcome> {
     let (id, outcome) = match message.ok()? {
-        Message::Result { id, result } => (Some(id), outcome::of_result(result)),
+        Message::Result { id, result } => (Some(id), outcome::of_result(result, ServerEra::Modern)),
         Message::Error { id, error } => (id, Outcome::Error(error)),
         Message::Request { .. } | Message::Notification { .. } => return None,
     };

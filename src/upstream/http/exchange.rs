@@ -20,6 +20,7 @@ use super::session::HttpSession;
 use crate::protocol::message::MessageError;
 use crate::protocol::{Call, Event, Failure, Json, Message, Method, Notification, Outcome, Progress, Reply, Rope};
 use crate::upstream::questions::{Origin, Request};
+use crate::upstream::wire::ServerEra;
 use crate::upstream::{outcome, subscription};
 
 /// One request, until it has its outcome.
@@ -108,6 +109,15 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// again would be asked without a pause.
 const LEAST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
+impl Link {
+    fn era(&self) -> ServerEra {
+        match self {
+            Self::Session(_) => ServerEra::Legacy,
+            Self::Modern(_) => ServerEra::Modern,
+        }
+    }
+}
 
 impl<'a> Exchange<'a> {
     /// An exchange that was not begun.
@@ -315,8 +325,9 @@ impl<'a> Exchange<'a> {
         if self.has_ended() {
             return;
         }
+        let era = self.link.era();
         match message {
-            Ok(Message::Result { id, result }) => self.answer(Some(&id), origin, || outcome::of_result(result)),
+            Ok(Message::Result { id, result }) => self.answer(Some(&id), origin, || outcome::of_result(result, era)),
             Ok(Message::Error { id, error }) => self.answer(id.as_ref(), origin, || Outcome::Error(error)),
             Ok(Message::Notification { method, params }) => self.notification(method, params),
             Ok(Message::Request { id, method, params }) => match &self.link {

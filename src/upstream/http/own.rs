@@ -91,7 +91,7 @@ impl Speak for HttpSession {
 
 fn answer_in(message: Result<Message, MessageError>, id: u64) -> Option<Outcome> {
     let (named, outcome) = match message.ok()? {
-        Message::Result { id, result } => (Some(id), outcome::of_result(result)),
+        Message::Result { id, result } => (Some(id), outcome::of_result(result, ServerEra::Legacy)),
         Message::Error { id, error } => (id, Outcome::Error(error)),
         Message::Request { .. } | Message::Notification { .. } => return None,
     };
