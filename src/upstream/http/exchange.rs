@@ -2,19 +2,18 @@
 //! and be resumed.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
-use http::header::{HeaderMap, HeaderValue};
+use http::header::HeaderMap;
 
-use super::answer::{self, Answer, Media, ReadLimits, Refusal, Unusable};
+use super::answer::{self, Answer, ReadLimits, Refusal, Unusable};
 use super::client::{SendError, Taken};
 use super::connect::HttpConnect;
 use super::endpoint::{self, JSON_FIRST};
 use super::events::{End, EventStream, Item};
 use super::failures;
 use super::ids::{self, Named};
+use super::reconnect::Resume;
 use super::resume::Anchors;
 use super::session::HttpSession;
 use crate::protocol::message::MessageError;
@@ -25,19 +24,19 @@ use crate::upstream::{outcome, subscription};
 
 /// One request, until it has its outcome.
 pub(super) struct Exchange<'a> {
-    link: Link,
-    server: &'a str,
+    pub(super) link: Link,
+    pub(super) server: &'a str,
     call: &'a Call,
     /// The id upstream, which is the progress token too.
     id: u64,
     /// The headers of the caller that are passed on.
-    forwarded: &'a HeaderMap,
-    state: State,
+    pub(super) forwarded: &'a HeaderMap,
+    pub(super) state: State,
     /// What was read and is still to be taken.
     ready: VecDeque<Step>,
     /// Progress that comes on the session's listen stream.
     elsewhere: Option<Reply>,
-    resume: Resume,
+    pub(super) resume: Resume,
     /// To tell where the run is.
     anchors: Option<Anchors>,
 }
@@ -67,7 +66,7 @@ pub(super) enum Step {
 }
 
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     /// To be sent.
     New(Rope),
     /// The response is an event stream.
@@ -80,35 +79,12 @@ enum State {
 
 /// Which stream is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stream {
+pub(super) enum Stream {
     /// The response to the request itself: only one answer can come on it.
     Own,
     /// A resumed one, on which some servers replay what belongs to other streams.
     Resumed,
 }
-
-#[derive(Debug, Default)]
-struct Resume {
-    last_id: Option<String>,
-    retry: Option<Duration>,
-    /// Attempts since the last event.
-    failures: u32,
-    /// How often a resumed stream was silent since the last event.
-    silences: u32,
-}
-
-/// How long a resumed stream may be silent before it is asked for again; it doubles, up to [`LONGEST_WAIT`]. The official SDKs
-/// keep what comes behind a reconnect for the next one.
-const SILENCE: Duration = Duration::from_secs(15);
-
-/// Attempts to resume a stream without any event in between.
-const ATTEMPTS: u32 = 6;
-/// The wait before the first attempt, where the server names none; it doubles.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// A wait that a server asks for is believed within these bounds: a server that says "at once" each time and closes
-/// again would be asked without a pause.
-const LEAST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_mins(5);
 
 impl Link {
     fn era(&self) -> ServerEra {
@@ -243,14 +219,9 @@ impl<'a> Exchange<'a> {
     }
 
     async fn read(&mut self, mut stream: Box<EventStream>, origin: Stream) {
-        let silence = SILENCE.saturating_mul(2_u32.saturating_pow(self.resume.silences)).min(LONGEST_WAIT);
         let item = tokio::select! {
             item = stream.next() => item,
-            () = tokio::time::sleep(silence), if origin == Stream::Resumed => {
-                (self.resume.silences, self.resume.failures) = (self.resume.silences.saturating_add(1), 0);
-                self.state = State::Broken("the stream of the answer was silent".to_owned());
-                return;
-            }
+            () = tokio::time::sleep(self.resume.patience()), if origin == Stream::Resumed => return self.was_silent(),
             Some(event @ Event::Progress(_)) = next_of(&mut self.elsewhere) => {
                 self.ready.push_back(Step::Event(event));
                 self.state = State::Reading(stream, origin);
@@ -396,52 +367,8 @@ impl<'a> Exchange<'a> {
         self.end(Step::Done(outcome()));
     }
 
-    /// Goes on behind the last event, if the server gave it an id (2025-11-25, resumability).
-    async fn resume(&mut self, how: String) {
-        let Link::Session(session) = &self.link else { return self.lost(Failure::outcome_unknown(&how)) };
-        let session = session.clone();
-        session.doubt();
-        let last_id = self.resume.last_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok());
-        if last_id.is_none() {
-            return self.lost(Failure::outcome_unknown(&how));
-        }
-        if self.resume.failures >= ATTEMPTS {
-            let attempts = format!("{how}, and the stream could not be taken up again in {ATTEMPTS} attempts");
-            return self.lost(Failure::outcome_unknown(&attempts));
-        }
-        let backoff = FIRST_WAIT * 2_u32.saturating_pow(self.resume.failures);
-        let wait = self.resume.retry.map_or(backoff, |retry| retry.clamp(LEAST_WAIT, LONGEST_WAIT));
-        tokio::time::sleep(wait).await;
-        self.resume.failures += 1;
-        let response = match session.get(self.forwarded, last_id).await {
-            Ok(response) => response,
-            Err(error) => {
-                tracing::debug!(server = self.server, %error, why = error.why(), "a stream could not be resumed yet");
-                self.state = State::Broken(how);
-                return;
-            }
-        };
-        let status = response.status();
-        if status.is_success() && Media::of(response.headers()) == Media::Events {
-            session.worked();
-            if self.resume.retry.is_some() {
-                // A server that names a wait and closes again wants to be polled; the call's own limit ends that.
-                self.resume.failures = 0;
-            }
-            let stream = EventStream::new(response.into_body(), self.limits().message);
-            self.state = State::Reading(Box::new(stream), Stream::Resumed);
-        } else if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT) {
-            // A conflict: the server has not seen yet that the stream before was left.
-            let asked = answer::retry_after(response.headers());
-            self.resume.retry = asked.or(self.resume.retry);
-            self.state = State::Broken(how);
-        } else {
-            self.lost(Failure::outcome_unknown(&format!("{how}, and the server does not resume it (status {status})")));
-        }
-    }
-
     /// The answer was lost.
-    fn lost(&mut self, failure: Failure) {
+    pub(super) fn lost(&mut self, failure: Failure) {
         let outcome = Outcome::Failed(failure);
         self.end(if changes_nothing(&self.call.method) { Step::Again(outcome) } else { Step::Done(outcome) });
     }
@@ -461,7 +388,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    fn limits(&self) -> ReadLimits {
+    pub(super) fn limits(&self) -> ReadLimits {
         match &self.link {
             Link::Session(session) => session.limits(),
             Link::Modern(connect) => connect.limits(),

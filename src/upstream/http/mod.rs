@@ -13,6 +13,7 @@ mod leg;
 mod listen;
 mod own;
 mod param_headers;
+mod reconnect;
 mod resource;
 mod resume;
 mod run;
