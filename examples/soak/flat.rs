@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::book::Book;
-use crate::proxy::Figures;
+use crate::proxy::{Figures, LIFE};
 
 /// What was seen over time.
 #[derive(Debug)]
@@ -19,6 +19,10 @@ type Line = (&'static str, fn(&Figures) -> u64, u64);
 
 /// How often it is looked.
 const EVERY: Duration = Duration::from_secs(2);
+/// How late what has expired may go: behind a disk that was full, or a start that had other things to do.
+const LATE: Duration = Duration::from_secs(75);
+/// When the store of a proxy at rest should be empty.
+pub(crate) const EMPTY: Duration = LIFE.saturating_add(LATE);
 /// What a proxy that has just started takes says nothing.
 const YOUNG: Duration = Duration::from_secs(8);
 
@@ -45,7 +49,8 @@ impl Samples {
         is_line
     }
 
-    /// Compares the last third of the time with the third after the first sixth.
+    /// Compares the last third of the time with the third after the first sixth. Of results there is as much as is live,
+    /// so it is looked how old they become.
     pub(crate) fn judge(&self, book: &Book) {
         let (start, third) = (self.time / 6, self.time / 3);
         let median = |from: Duration, of: fn(&Figures) -> u64| {
@@ -58,7 +63,7 @@ impl Samples {
             ("KiB of memory", |figures| figures.rss, 24 << 10),
             ("descriptors", |figures| figures.files, 20),
             ("threads", |figures| figures.threads, 8),
-            ("KiB of disk", |figures| figures.disk, 24 << 10),
+            ("KiB of the database", |figures| figures.database, 8 << 10),
         ];
         for (name, of, slack) in lines {
             let (Some(early), Some(late)) = (median(start, of), median(third * 2, of)) else {
@@ -70,11 +75,20 @@ impl Samples {
                 book.wrong(format!("{name} have grown from {early} to {late}"));
             }
         }
+        let oldest = self.taken.iter().map(|(_, figures)| figures.results.oldest).max().unwrap_or_default();
+        println!("the oldest result was {} s old, of {} s that it may be kept", oldest.as_secs(), LIFE.as_secs());
+        if oldest > LIFE + LATE {
+            book.wrong(format!("the file of a result was kept for {oldest:?}"));
+        }
     }
 }
 
-/// Compares what is there without load, before and after.
-pub(crate) fn judge_rest(before: &Figures, after: &Figures, book: &Book) {
+/// Compares what is there without load, before and after; `tasks`: how many are left when all have expired.
+pub(crate) fn judge_rest(before: &Figures, after: &Figures, tasks: Option<u64>, book: &Book) {
+    if tasks != Some(0) || after.results.count > 0 {
+        let files = after.results.count;
+        book.wrong(format!("all has expired, and the store still has {tasks:?} tasks and {files} files of results"));
+    }
     if after.files > before.files + 10 || after.threads > before.threads + 10 {
         book.wrong(format!("at rest there were {before}, and now there are {after}"));
     }

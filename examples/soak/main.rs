@@ -5,7 +5,8 @@
 //! never read; the servers are killed every few seconds; the proxy is killed and stopped and started again, unless it is
 //! to be `--calm`. `--disk`: an empty file system of its own (root), which is filled and frozen. `--memory`: the proxy runs in a
 //! control group of that size (root). Fails where a line of the ledger does not hold, where an error is not explained by a
-//! fault, and where memory, descriptors, threads or disk are not flat.
+//! fault, where memory, descriptors, threads or the database are not flat, where a result is kept for longer than its task
+//! lives, and where anything is left in the store when all has expired.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper of tests ends where it fails")]
 
 mod book;
@@ -58,7 +59,7 @@ const FULL: Duration = Duration::from_secs(4);
 /// How long running calls may go on at a stop, and how long all the rest of a stop may take.
 const GRACE: Duration = Duration::from_secs(2);
 const STOP: Duration = Duration::from_secs(5);
-/// How long after the load all that it left is purged and closed.
+/// How long after the load all that it left is closed.
 const REST: Duration = Duration::from_secs(30);
 
 #[tokio::main]
@@ -125,9 +126,8 @@ async fn soak(plan: &Plan) -> bool {
             world.book.wrong(format!("a caller panicked: {error}"));
         }
     }
-    sleep(REST).await;
-    let after = place.figures(&proxy);
-    println!("at rest again: {after}");
+    let (after, tasks) = rest(&place, &proxy).await;
+    println!("at rest again: {after}, {tasks:?} tasks");
     if let Some((kills, peak)) = place.pressure() {
         println!("memory of the group: {peak} MiB at most, {kills} processes killed for want of it");
         if kills > 0 {
@@ -135,7 +135,7 @@ async fn soak(plan: &Plan) -> bool {
         }
     }
     samples.judge(&world.book);
-    flat::judge_rest(&before, &after, &world.book);
+    flat::judge_rest(&before, &after, tasks, &world.book);
     proxy.signal(Signal::SIGTERM);
     if !proxy.end().await {
         world.book.wrong("the proxy did not end well".to_owned());
@@ -196,6 +196,19 @@ async fn load(plan: &Plan, place: &Place, proxy: &mut Proxy, world: &Arc<World>)
     samples
 }
 
+/// Waits until all that the load has left is closed and has expired; what there is then.
+async fn rest(place: &Place, proxy: &Proxy) -> (Figures, Option<u64>) {
+    let began = Instant::now();
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        let (figures, tasks) = (place.figures(proxy), place.tasks().await);
+        let is_empty = tasks == Some(0) && figures.results.count == 0;
+        if (is_empty && began.elapsed() > REST) || began.elapsed() > flat::EMPTY {
+            return (figures, tasks);
+        }
+    }
+}
+
 /// Ends the proxy and starts another one.
 async fn again(place: &Place, proxy: &mut Proxy, gently: bool, world: &World) -> Proxy {
     let began = Instant::now();
@@ -234,7 +247,11 @@ fn finish(place: &Place, world: &World) -> bool {
 
 impl std::fmt::Display for Figures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { rss, files, threads, disk } = self;
-        write!(f, "{} MiB, {files} descriptors, {threads} threads, {} MiB of disk", rss >> 10, disk >> 10)
+        let Self { rss, files, threads, database, results } = self;
+        let (rss, results, count) = (rss >> 10, results.size >> 10, results.count);
+        write!(
+            f,
+            "{rss} MiB, {files} descriptors, {threads} threads, a database of {database} KiB, {results} MiB in {count} results"
+        )
     }
 }

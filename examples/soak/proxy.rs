@@ -2,12 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::server;
 
@@ -20,6 +22,8 @@ pub(crate) struct Place {
     pub(crate) has_disk: bool,
     program: String,
     port: u16,
+    /// Where operators come in.
+    admin: u16,
     /// Its control group, if its memory is limited.
     group: Option<PathBuf>,
 }
@@ -31,14 +35,32 @@ pub(crate) struct Proxy {
     pub(crate) since: Instant,
 }
 
-/// What the proxy takes: KiB of memory, descriptors, threads, KiB on the disk.
+/// What the proxy takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
+    /// KiB of memory.
     pub(crate) rss: u64,
+    /// Descriptors.
     pub(crate) files: u64,
     pub(crate) threads: u64,
-    pub(crate) disk: u64,
+    /// KiB of the disk that the database takes.
+    pub(crate) database: u64,
+    pub(crate) results: Results,
 }
+
+/// The files of large results, which live as long as their tasks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Results {
+    pub(crate) count: u64,
+    /// KiB of the disk.
+    pub(crate) size: u64,
+    /// How old the oldest is.
+    pub(crate) oldest: Duration,
+}
+
+/// How long a task lives at most, from its creation: its time in the line, its run and `keep` of the config. No run here
+/// takes so long that it needs more.
+pub(crate) const LIFE: Duration = Duration::from_secs(40 + 40 + 20);
 
 /// A proxy that does not start in this time never will.
 const START: Duration = Duration::from_mins(1);
@@ -47,17 +69,18 @@ impl Place {
     /// `disk`: a file system of its own for the store. `memory`: how many MiB the proxy may have.
     pub(crate) fn new(program: &str, disk: Option<&str>, memory: Option<u64>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let [port, admin] = free.map(|free| free.local_addr().unwrap().port());
         let store = disk.map_or_else(|| folder.path().join("store"), |disk| Path::new(disk).join("store"));
         let group = memory.map(|memory| limited(memory << 20));
-        let place = Self { store, has_disk: disk.is_some(), program: program.to_owned(), port, group, folder };
+        let place = Self { store, has_disk: disk.is_some(), program: program.to_owned(), port, admin, group, folder };
         let this = std::env::current_exe().unwrap();
         let without = place.group.as_ref().map(|group| group.with_file_name("cgroup.procs")).unwrap_or_default();
         let words = [this.as_path(), server::WORD.as_ref(), &place.ledger(), &without];
         let command = serde_json::json!(words);
         let text = format!(
-            "[listen]\nhttp = \"127.0.0.1:{port}\"\n[store]\npath = {:?}\nmin_free = 1\ncache = \"16MiB\"\n[log]\nlevel = \"warn\"\n\
-             [shutdown]\ngrace = \"2s\"\n[defaults]\nmode = \"sync\"\ntimeout = \"1m\"\nkeep = \"20s\"\nkey_window = \"20s\"\n\
+            "[listen]\nhttp = \"127.0.0.1:{port}\"\n[admin]\nhttp = \"127.0.0.1:{admin}\"\n[store]\npath = {:?}\nmin_free = 1\ncache = \"16MiB\"\n[log]\nlevel = \"warn\"\n\
+             [shutdown]\ngrace = \"2s\"\n[defaults]\nmode = \"sync\"\ntimeout = \"40s\"\nqueue_timeout = \"40s\"\nkeep = \"20s\"\nkey_window = \"20s\"\n\
              [[server]]\nname = \"behind\"\ncommand = {command}\nsession_idle = \"5s\"\n\
              [[tool]]\nmatch = \"auto\"\nmode = \"auto\"\nafter = \"50ms\"\n[[tool]]\nmatch = \"task\"\nmode = \"task\"\n\
              [[tool]]\nmatch = \"queued\"\nmode = \"task\"\nmax_running = 2\n[[tool]]\nmatch = \"broken\"\nmode = \"task\"\n\
@@ -159,6 +182,15 @@ impl Place {
         lines.filter(|line| line.split(|byte| *byte == 0).nth(2) == Some(ledger.as_os_str().as_encoded_bytes())).count()
     }
 
+    /// How many tasks the proxy says it has in its store; `None` if it does not say.
+    pub(crate) async fn tasks(&self) -> Option<u64> {
+        let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", self.admin)).await.ok()?;
+        connection.write_all(b"GET /metrics HTTP/1.0\r\nhost: localhost\r\n\r\n").await.ok()?;
+        let mut text = String::new();
+        connection.read_to_string(&mut text).await.ok()?;
+        text.lines().find_map(|line| line.strip_prefix("raincheck_store_tasks ")?.parse().ok())
+    }
+
     pub(crate) fn figures(&self, proxy: &Proxy) -> Figures {
         let pid = proxy.child.id();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -167,7 +199,9 @@ impl Place {
             line.split_whitespace().next().unwrap().parse().unwrap()
         };
         let files = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count) as u64;
-        Figures { rss: of("VmRSS:"), files, threads: of("Threads:"), disk: size(&self.store) >> 10 }
+        let database = fs::metadata(self.store.join("db")).map_or(0, |found| found.blocks() / 2);
+        let results = Results::of(&self.store.join("results"));
+        Figures { rss: of("VmRSS:"), files, threads: of("Threads:"), database, results }
     }
 }
 
@@ -234,6 +268,22 @@ impl Proxy {
     }
 }
 
+impl Results {
+    fn of(folder: &Path) -> Self {
+        let (now, mut results) = (SystemTime::now(), Self::default());
+        let folders = fs::read_dir(folder).into_iter().flatten().flatten();
+        let files = folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten());
+        // One that is removed meanwhile is not there.
+        for found in files.filter_map(|file| file.metadata().ok()) {
+            results.count += 1;
+            results.size += found.blocks() / 2;
+            let age = now.duration_since(found.modified().unwrap()).unwrap_or_default();
+            results.oldest = results.oldest.max(age);
+        }
+        results
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
@@ -254,15 +304,4 @@ fn limited(bytes: u64) -> PathBuf {
     };
     fs::create_dir(&group).and_then(|()| fs::write(group.join(limit), bytes.to_string())).unwrap();
     group
-}
-
-fn size(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => size(&entry.path()),
-            Ok(metadata) => std::os::unix::fs::MetadataExt::blocks(&metadata) * 512,
-            Err(_) => 0,
-        })
-        .sum()
 }

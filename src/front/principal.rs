@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use crate::config::{Network, OwnerConfig, OwnerSource, TokenProof};
 use crate::jobs::Jobs;
 use crate::protocol::headers::{PARAM_PREFIX, single};
-use crate::protocol::{Credentials, Principal};
+use crate::protocol::{Credentials, Principal, Proofs};
 
 /// Proves who callers are, as the config says.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Identity {
     jwt: Option<Arc<Verifier>>,
     /// Whether the listener is bound to this machine only.
     loopback: bool,
+    /// Which credentials servers have taken that nobody here can check.
+    proofs: Proofs,
     warned_of_jwt: AtomicBool,
 }
 
@@ -56,13 +58,13 @@ impl Identity {
     /// issuer are renewed in `jobs`.
     pub(super) fn new(owner: OwnerConfig, loopback: bool, jobs: &Jobs) -> Self {
         let jwt = owner.jwt.as_ref().map(|config| Arc::new(Verifier::new(config, jobs.clone())));
-        Self { owner, jwt, loopback, warned_of_jwt: AtomicBool::new(false) }
+        Self { owner, jwt, loopback, proofs: Proofs::default(), warned_of_jwt: AtomicBool::new(false) }
     }
 
     /// Who sent these headers from the address `peer`; 401 or 403 if that is not known or not believed.
     pub(super) async fn of(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Principal, Refusal> {
         match &self.owner.from {
-            OwnerSource::Authorization => self.by_authorization(headers).await,
+            OwnerSource::Authorization => self.by_authorization(headers, peer).await,
             OwnerSource::Header { name, trusted } => self.by_header(headers, name, trusted, peer),
         }
     }
@@ -72,7 +74,7 @@ impl Identity {
         self.jwt.clone()
     }
 
-    async fn by_authorization(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
+    async fn by_authorization(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Principal, Refusal> {
         let broken = |Broken| Refusal::unauthorized("the header Authorization appears twice or is no plain text");
         let Some(value) = text(headers, &AUTHORIZATION).map_err(broken)? else { return self.without_credentials() };
         let bearer = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
@@ -101,10 +103,10 @@ impl Identity {
             Some(token) => {
                 self.warn_of_jwt(token);
                 // One spelling, so that `bearer x` and `Bearer x` are one owner.
-                Ok(Principal::Credential(format!("Bearer {token}").into()))
+                Ok(Principal::Credential(self.proofs.shown(format!("Bearer {token}"), peer)))
             }
             None if value.eq_ignore_ascii_case("bearer") => self.without_credentials(),
-            None => Ok(Principal::Credential(value.into())),
+            None => Ok(Principal::Credential(self.proofs.shown(value, peer))),
         }
     }
 

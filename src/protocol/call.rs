@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 
 use super::ask::Abilities;
 use super::capabilities::Capabilities;
+use super::credential::{Credential, Newcomer};
 use super::error::{RpcError, code};
 use super::json::{Json, JsonError, Members, Part};
 use super::key::CallKey;
@@ -114,8 +116,10 @@ pub enum Principal {
     Local,
     /// A caller over HTTP without credentials.
     Anonymous,
-    /// The bearer of these credentials. The text is secret.
-    Credential(Box<str>),
+    /// The bearer of these credentials.
+    Credential(Credential),
+    /// All newcomers at an address. Nobody calls as this: it is where they are counted ([`Principal::sharer`]).
+    Newcomers(IpAddr),
     /// A caller with a name: from a listed token, or from a header that a trusted gateway set.
     Named(Box<str>),
     /// The subject of a token that an issuer has signed: the same one however often the token is renewed.
@@ -258,6 +262,51 @@ impl Caller {
     }
 }
 
+impl Principal {
+    /// Who has what this one takes of what all share: itself, or while no server has taken its credentials all of those at
+    /// its address together. Else whoever invents credentials would have as many shares.
+    pub fn sharer(&self) -> Cow<'_, Self> {
+        match self.newcomer() {
+            Some(newcomer) => Cow::Owned(Self::Newcomers(newcomer.address())),
+            None => Cow::Borrowed(self),
+        }
+    }
+
+    /// The caller as a newcomer, if no server has taken its credentials yet.
+    pub fn newcomer(&self) -> Option<&Newcomer> {
+        match self {
+            Self::Credential(credential) => credential.newcomer(),
+            Self::Local
+            | Self::Anonymous
+            | Self::Newcomers(_)
+            | Self::Named(_)
+            | Self::Subject { .. }
+            | Self::Recorded { .. } => None,
+        }
+    }
+
+    /// Resolves when the caller is no newcomer any more.
+    pub async fn proved(&self) {
+        if let Self::Credential(credential) = self {
+            credential.proved().await;
+        }
+    }
+
+    /// A server has answered this caller.
+    pub fn taken(&self) {
+        if let Self::Credential(credential) = self {
+            credential.taken();
+        }
+    }
+
+    /// A server has refused the credentials of this caller.
+    pub fn refused(&self) {
+        if let Self::Credential(credential) = self {
+            credential.refused();
+        }
+    }
+}
+
 /// Shows the kind and a public name, never a credential.
 impl fmt::Debug for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -265,6 +314,7 @@ impl fmt::Debug for Principal {
             Self::Local => f.write_str("Local"),
             Self::Anonymous => f.write_str("Anonymous"),
             Self::Credential(_) => f.write_str("Credential(..)"),
+            Self::Newcomers(address) => f.debug_tuple("Newcomers").field(address).finish(),
             Self::Named(name) => f.debug_tuple("Named").field(name).finish(),
             Self::Subject { issuer, subject } => {
                 f.debug_struct("Subject").field("issuer", issuer).field("subject", subject).finish()

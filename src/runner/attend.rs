@@ -78,6 +78,8 @@ enum Next {
     Due(Due),
     /// The store knows where the run is.
     Anchored,
+    /// A server has taken the credentials of the caller.
+    Known,
     /// Nothing more is started, and nobody will answer.
     Draining,
     /// The jobs are to end.
@@ -241,6 +243,7 @@ impl Attendance {
                 None => std::future::pending().await,
             }
         };
+        let is_newcomer = self.permits.as_ref().is_some_and(Permits::of_newcomers);
         tokio::select! {
             biased;
             event = self.running.next(), if !has_ended => Next::Event(event),
@@ -249,6 +252,7 @@ impl Attendance {
             event = desk => Next::Desk(event),
             due = due => Next::Due(due),
             () = anchoring => Next::Anchored,
+            () = self.run.principal.proved(), if is_newcomer => Next::Known,
             () = shared.draining.cancelled(), if may_leave => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }
@@ -305,6 +309,13 @@ impl Attendance {
                 None
             }
             Next::Anchored => Some(seat),
+            Next::Known => {
+                let Run { shared, principal, .. } = &self.run;
+                if let Some(permits) = &mut self.permits {
+                    shared.admission.is_known(principal, permits);
+                }
+                Some(seat)
+            }
             Next::Draining | Next::Stopping if self.waits.is_some() => {
                 Box::pin(self.leave_unsent(seat)).await;
                 None
@@ -356,7 +367,7 @@ impl Attendance {
                 self.anchoring.get_or_insert_default().take(anchor, &self.way.abilities);
                 Some(seat)
             }
-            (Event::Waits(what), seat) => Some(Box::pin(self.is_held_up(seat, what)).await),
+            (Event::Waits(what), seat) => Box::pin(self.is_held_up(seat, what)).await,
             (Event::Began, seat) => Some(seat),
             (Event::Ask(ask), seat) => Box::pin(self.ask(seat, ask)).await,
             (
@@ -426,7 +437,12 @@ impl Attendance {
             Seat::Task(_) => true,
             Seat::Parked(_) => false,
         };
-        is_lost(outcome) && may_begin && self.run.may_run_again() && !ends && !seat.is_stopping()
+        is_lost(outcome)
+            && self.waits.is_none()
+            && may_begin
+            && self.run.may_run_again()
+            && !ends
+            && !seat.is_stopping()
     }
 
     /// Whether the next process can go on with the run: find it at the server, or begin it again.

@@ -1,15 +1,17 @@
-//! Calls that have their slot and wait for their server: it is being started or connected to, or takes others before.
+//! Calls that were let in and wait for their server: it is being started or connected to, or takes others before.
 //!
 //! Nothing of such a call is at the server, and it goes there only when this lets it go. So no time of its run goes by, it
-//! costs nothing, its record says that it is queued, and if it ends it was never sent.
+//! costs nothing, it gives its slot back until its server has time, its record says that it is queued, and if it ends it was
+//! never sent.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use super::admission::Entry;
 use super::attend::Attendance;
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
-use super::run::Run;
+use super::run::{Permits, Run};
 use super::seat::{Held, Seat, Standing};
 use super::shown::Stage;
 use crate::history::End;
@@ -52,22 +54,29 @@ impl Attendance {
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 
-    /// The call waits for this.
-    pub(super) async fn is_held_up(&mut self, seat: Seat, what: WaitsFor) -> Seat {
+    /// The call waits for this; `None` if no more may wait.
+    pub(super) async fn is_held_up(&mut self, seat: Seat, what: WaitsFor) -> Option<Seat> {
         if !self.running.keep_back() {
             // It has gone to the server meanwhile.
-            return seat;
+            return Some(seat);
         }
         let before = self.waits.replace(what);
         if let Some(live) = seat.live() {
             live.waits(what);
         }
-        if before.is_some() {
-            return seat;
-        }
         // What a lost run has cost is not given back.
-        if let Some(fare) = self.fare.as_mut().filter(|_| self.run.reruns == 0) {
+        if let Some(fare) = self.fare.as_mut().filter(|_| before.is_none() && self.run.reruns == 0) {
             fare.held_up();
+        }
+        if let Some(permits) = &mut self.permits {
+            let Run { shared, principal, plan, .. } = &self.run;
+            if let Err(refused) = shared.admission.set_aside(principal, plan, permits, what) {
+                self.is_not_sent(seat, refused).await;
+                return None;
+            }
+        }
+        if before.is_some() {
+            return Some(seat);
         }
         if let Some(id) = seat.record() {
             // If it is not written, the next process takes the run for a lost one: that is safe.
@@ -79,7 +88,7 @@ impl Attendance {
                 Err(_) => tracing::debug!(task = ?id, "that a call waits for its server is not recorded in time"),
             }
         }
-        seat
+        Some(seat)
     }
 
     /// Whether the call waited, and does not any more.
@@ -100,10 +109,24 @@ impl Attendance {
         is_over && self.waits.is_some()
     }
 
-    /// Lets a call go that waited, as soon as its record says that it runs; `None` if it has ended.
+    /// Lets a call go that waited, as soon as it has a slot again and its record says that it runs; `None` if it has ended.
     pub(super) async fn begins(&mut self, seat: Seat) -> Option<Seat> {
         self.waits = None;
-        let Some(seat) = self.run.start_again(seat).await else {
+        let seat = match self.permits.take() {
+            Some(permits) => match self.run.wait_again(seat, permits.come_back(), self.until).await {
+                Some((seat, permits)) => {
+                    self.permits = Some(permits);
+                    Some(seat)
+                }
+                None => None,
+            },
+            None => Some(seat),
+        };
+        let begun = match seat {
+            Some(seat) => self.run.start_again(seat).await,
+            None => None,
+        };
+        let Some(seat) = begun else {
             self.running.stop();
             return None;
         };
@@ -129,6 +152,14 @@ impl Attendance {
 }
 
 impl Run {
+    /// Waits for the slots of a call whose server would take it now.
+    async fn wait_again(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permits)> {
+        if let (Entry::Wait(ticket), Some(live)) = (&entry, seat.live()) {
+            live.queued(ticket.watcher());
+        }
+        self.wait(seat, entry, until).await
+    }
+
     /// Makes sure that the record, if there is one, says that the call runs.
     async fn start_again(&self, seat: Seat) -> Option<Seat> {
         match seat {

@@ -139,7 +139,7 @@ impl Run {
 
     /// The slots, if they are free.
     pub(super) fn free_slots(&self) -> Option<Permits> {
-        match self.shared.admission.enter(&self.principal, &self.plan) {
+        match self.shared.admission.enter_again(&self.principal, &self.plan) {
             Ok(Entry::Free(permits)) => Some(permits),
             Ok(Entry::Wait(_)) | Err(_) => None,
         }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::Company;
-use crate::protocol::Principal;
+use crate::protocol::{Newcomer, Principal};
 
 /// So many places, of which no owner can take all. Clones are the same.
 #[derive(Clone)]
@@ -28,13 +29,23 @@ struct Taken {
     all: usize,
     /// How many each owner has who has any.
     by_each: HashMap<u64, usize>,
+    /// Of those the ones that were taken by newcomers, by where these are.
+    by_newcomers: HashMap<IpAddr, HashMap<u64, Guest>>,
     company: Company,
+}
+
+/// An owner who was a newcomer when it took places.
+struct Guest {
+    who: Newcomer,
+    places: usize,
 }
 
 /// A place that is taken until this is dropped.
 pub struct Place {
     of: Places,
     owner: u64,
+    /// Where its owner was, if that was a newcomer.
+    newcomer_at: Option<IpAddr>,
 }
 
 /// Why there is no place.
@@ -99,14 +110,24 @@ impl Places {
         may_take: impl FnOnce(Company, usize, usize) -> Result<(), NoPlace>,
     ) -> Result<Place, NoPlace> {
         let owner = self.0.keys.hash_one(principal);
+        let newcomer = principal.newcomer();
         let mut taken = self.taken();
         taken.company.meet(principal);
         let left = self.0.most.saturating_sub(taken.all);
-        let own = taken.by_each.get(&owner).copied().unwrap_or(0);
+        // Of places that are plenty it does not matter how many one has.
+        let is_scarce = left <= taken.company.kept_of(self.0.most);
+        let own = match newcomer {
+            Some(newcomer) if is_scarce => taken.newcomers_at(newcomer.address()),
+            _ => taken.by_each.get(&owner).copied().unwrap_or(0),
+        };
         may_take(taken.company, left, own)?;
         taken.all += 1;
-        taken.by_each.insert(owner, own + 1);
-        Ok(Place { of: self.clone(), owner })
+        *taken.by_each.entry(owner).or_default() += 1;
+        if let Some(who) = newcomer {
+            let guests = taken.by_newcomers.entry(who.address()).or_default();
+            guests.entry(owner).or_insert_with(|| Guest { who: who.clone(), places: 0 }).places += 1;
+        }
+        Ok(Place { of: self.clone(), owner, newcomer_at: newcomer.map(Newcomer::address) })
     }
 
     /// What is taken is whole after every change, so a poisoned lock holds a good one.
@@ -115,15 +136,34 @@ impl Places {
     }
 }
 
+impl Taken {
+    /// How many all have together who are still newcomers at an address.
+    fn newcomers_at(&self, address: IpAddr) -> usize {
+        let guests = self.by_newcomers.get(&address).into_iter().flat_map(HashMap::values);
+        guests.filter(|guest| guest.who.is_one()).map(|guest| guest.places).sum()
+    }
+
+    fn give_back(&mut self, owner: u64, newcomer_at: Option<IpAddr>) {
+        self.all = self.all.saturating_sub(1);
+        match self.by_each.get_mut(&owner) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(self.by_each.remove(&owner)),
+        }
+        let Some(address) = newcomer_at else { return };
+        let Some(guests) = self.by_newcomers.get_mut(&address) else { return };
+        match guests.get_mut(&owner) {
+            Some(guest) if guest.places > 1 => guest.places -= 1,
+            _ => drop(guests.remove(&owner)),
+        }
+        if guests.is_empty() {
+            self.by_newcomers.remove(&address);
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.of.taken();
-        taken.all = taken.all.saturating_sub(1);
-        match taken.by_each.get_mut(&self.owner) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => drop(taken.by_each.remove(&self.owner)),
-        }
-        drop(taken);
+        self.of.taken().give_back(self.owner, self.newcomer_at);
         self.of.0.freed.notify_waiters();
     }
 }
@@ -145,6 +185,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::protocol::Proofs;
 
     fn named(name: &str) -> Principal {
         Principal::Named(name.into())
@@ -160,6 +201,30 @@ mod tests {
         assert_eq!(places.take(&named("greedy")).unwrap_err(), NoPlace::Share);
         drop((greedy, ann));
         assert!(places.taken().by_each.is_empty() && places.taken().all == 0);
+    }
+
+    #[test]
+    fn those_at_one_address_whom_no_server_has_answered_have_one_share_and_each_its_own_once_it_has() {
+        let (places, proofs) = (Places::new(8), Proofs::default());
+        let caller = |name: &str, at: [u8; 4]| Principal::Credential(proofs.shown(name, at.into()));
+        let (here, there) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        let invented: Vec<_> = (0..7).map(|number| places.take(&caller(&number.to_string(), here)).unwrap()).collect();
+        assert_eq!(places.take(&caller("one more", here)).unwrap_err(), NoPlace::Share);
+        drop(places.take(&caller("bo", there)).unwrap());
+        let ann = caller("ann", here);
+        assert_eq!(places.take(&ann).unwrap_err(), NoPlace::Share);
+        caller("ann", here).taken();
+        drop(places.take(&ann).unwrap());
+        // Those of who is proved meanwhile are not counted for others.
+        for number in 0..7 {
+            caller(&number.to_string(), here).taken();
+        }
+        let new = places.take(&caller("new", here)).unwrap();
+        assert_eq!(places.take(&ann).unwrap_err(), NoPlace::Full);
+        caller("3", here).refused();
+        drop((invented, new));
+        let taken = places.taken();
+        assert!(taken.all == 0 && taken.by_each.is_empty() && taken.by_newcomers.is_empty());
     }
 
     #[test]

@@ -162,13 +162,14 @@ impl<'a> Batch<'a> {
         if self.current(&task.id)?.is_some() {
             return Err(CommitError::Exists);
         }
-        self.check_owner(&task.owner)?;
+        let newcomer = luggage.newcomer();
+        self.check_owner(&task.owner, newcomer)?;
         self.writes.put_task(&task, record)?;
         self.writes.put_owned(&task);
         self.writes.put_questions(None, &task)?;
         self.load(task.id, luggage)?;
         self.counts.tasks += 1;
-        self.tally.made(&task.owner);
+        self.tally.made(&task.owner, newcomer);
         self.created.push(task.id);
         // Before the write, so that no reader takes what sled shows early for durable.
         self.shared.hot.insert(task.id, Hot::Pending);
@@ -230,6 +231,9 @@ impl<'a> Batch<'a> {
         self.writes.put_task(&task, &record).map_err(CommitError::from)?;
         self.writes.put_questions(Some(&current), &task).map_err(CommitError::from)?;
         self.unload(&task);
+        if task.state.is_terminal() {
+            self.tally.ended(&task.owner);
+        }
         Ok(Ok(self.will_be(task)))
     }
 

@@ -13,7 +13,7 @@ use super::op::{Op, Outcome};
 use super::shared::Shared;
 use super::{ChangeError, CommitError, Committed, Keep, ReadError, Store};
 use crate::clock::Timestamp;
-use crate::protocol::{Abilities, Anchor, Json};
+use crate::protocol::{Abilities, Anchor, Json, Newcomer};
 use crate::shared_map::SharedMap;
 use crate::task::{Change, MOST_RERUNS, State, Stored, Task, TaskId};
 
@@ -24,6 +24,8 @@ pub struct Luggage {
     pub dispatch: Option<Dispatch>,
     /// To find its run.
     pub anchored: Option<Anchored>,
+    /// Who made it, if nobody knows yet whether its credentials are any good. Not kept.
+    pub newcomer: Option<Newcomer>,
 }
 
 /// What is needed to send the call of a task. Gone when the task has started, unless it may be run again, or has ended.
@@ -68,6 +70,7 @@ pub(super) struct Packed {
     dispatch: Option<Vec<u8>>,
     anchor: Option<Vec<u8>>,
     beside: Beside,
+    newcomer: Option<Newcomer>,
     /// Keeps a file from the sweep until the luggage is committed.
     in_flight: Option<InFlight>,
 }
@@ -158,7 +161,7 @@ impl Store {
 
     /// Puts what is large into a file, which is durable on return.
     pub(super) async fn pack(&self, id: TaskId, luggage: Luggage) -> Result<Packed, CommitError> {
-        let mut packed = Packed::default();
+        let mut packed = Packed { newcomer: luggage.newcomer, ..Packed::default() };
         if let Some(anchored) = luggage.anchored {
             packed.anchor = anchored.fits().then(|| anchored.encoded());
             packed.beside.anchor = packed.anchor.is_some();
@@ -264,6 +267,10 @@ impl Packed {
     }
 
     /// The values, and what there is then.
+    pub(super) fn newcomer(&self) -> Option<&Newcomer> {
+        self.newcomer.as_ref()
+    }
+
     pub(super) fn values(&self) -> (Option<&[u8]>, Option<&[u8]>, Beside) {
         (self.dispatch.as_deref(), self.anchor.as_deref(), self.beside)
     }

@@ -14,6 +14,8 @@ pub enum Shelf {
     Budget,
     /// Which tasks are to be cancelled, until they have ended.
     Cancel,
+    /// Until when starts count for rates.
+    Rate,
 }
 
 /// Bytes of the longest name.
@@ -26,6 +28,7 @@ impl Shelf {
             Self::History => b'h',
             Self::Budget => b'b',
             Self::Cancel => b'c',
+            Self::Rate => b'r',
         }
     }
 }

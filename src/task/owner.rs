@@ -40,6 +40,7 @@ impl OwnerKey {
             Principal::Local => ("local", ""),
             Principal::Anonymous => ("anonymous", ""),
             Principal::Credential(secret) => ("credential", secret.as_ref()),
+            Principal::Newcomers(address) => ("newcomers", &*address.to_string()),
             Principal::Named(name) => ("named", name.as_ref()),
             Principal::Subject { issuer, subject } => {
                 // The length keeps an issuer that ends like a subject begins from being another.

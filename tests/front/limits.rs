@@ -35,6 +35,31 @@ async fn a_call_over_the_limit_is_told_so_and_questions_about_tasks_never_are() 
 }
 
 #[tokio::test]
+async fn invented_tokens_have_one_share_of_the_calls_and_those_a_server_has_taken_one_each() {
+    let mut setup = Setup::new();
+    (setup.limits.calls, setup.limits.queue) = (3, 0);
+    let mut server = setup.start().await;
+    let mut running = Vec::new();
+    let (text, headers) = call("1", "slow", "");
+    for token in ["a", "b", "c"] {
+        let mut client = server.connect().await;
+        client.post(&text, &format!("authorization: Bearer {token}\r\n{headers}")).await;
+        if token == "c" {
+            let (_, body) = client.response().await;
+            assert!(code(&body) == -31005 && body.contains("limits.calls"), "{body}");
+            break;
+        }
+        running.push((client, server.asked().await));
+    }
+    for (_, asked) in &running {
+        asked.call.caller.principal.taken();
+    }
+    let mut client = server.connect().await;
+    client.post(&text, &format!("authorization: Bearer d\r\n{headers}")).await;
+    server.asked().await;
+}
+
+#[tokio::test]
 async fn a_call_that_was_left_gives_its_place_back() {
     let mut setup = Setup::new();
     (setup.limits.calls, setup.limits.queue) = (1, 0);
@@ -171,7 +196,9 @@ async fn nobody_takes_the_last_places_for_calls_and_streams() {
     for (text, headers) in [call("1", "slow", ""), subscription] {
         let (mut first, mut second, mut ann) = (server.connect().await, server.connect().await, server.connect().await);
         first.post(&text, &format!("{headers}{greedy}")).await;
-        let _running = server.asked().await;
+        let running = server.asked().await;
+        // Else all at one address would be one owner.
+        running.call.caller.principal.taken();
         second.post(&text, &format!("{headers}{greedy}")).await;
         let (head, body) = second.response().await;
         assert_eq!((head.status, code(&body)), (200, -31005));

@@ -1,4 +1,4 @@
-//! Calls that have a slot and wait for their server: it starts, or takes others before.
+//! Calls that were let in and wait for their server: it starts, or takes others before.
 
 use raincheck::protocol::{ReplySender, WaitsFor};
 
@@ -143,4 +143,83 @@ async fn a_task_that_begins_after_a_wait_is_lost_by_a_crash_as_any_run() {
     assert!(sender.begins().await);
     let proxy = proxy.crashes(policy(Mode::Task)).await;
     assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "outcome_unknown");
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_their_server_take_no_slot_of_others_and_one_each_when_they_begin() {
+    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 2, waiting: 100, rate: None });
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        waiting.push(held_up(&mut proxy, WaitsFor::Start).await);
+    }
+    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (0, 4));
+    proxy.value(of("ann")).await;
+    let (_, other) = proxy.next_sent().await;
+    // The second slot is for other owners.
+    let (id, sender) = waiting.remove(0);
+    let mut begins = Box::pin(sender.begins());
+    let in_line = async {
+        while proxy.get(&id).await["statusMessage"] != "queued: next in line for a free slot" {
+            tokio::select! {
+                _ = &mut begins => panic!("it goes to the server without a slot"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    };
+    timeout(PATIENCE, in_line).await.expect("it does not wait for a slot");
+    other.done(Outcome::Result(text("{}")));
+    assert!(timeout(PATIENCE, begins).await.unwrap());
+    assert!(proxy.get(&id).await["statusMessage"].as_str().unwrap().starts_with("running"));
+    // One in the line can be cancelled, and was never sent.
+    let (id, sender) = waiting.remove(0);
+    let begins = async {
+        tokio::join!(sender.begins(), async {
+            proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
+        })
+    };
+    assert!(!timeout(PATIENCE, begins).await.unwrap().0);
+    drop(sender);
+    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn no_more_calls_wait_for_their_servers_than_may_wait_in_the_line() {
+    let of_tool = ToolPolicy { max_queued: Some(1), price: cost(1), ..policy(Mode::Task) };
+    let cases = [
+        (of_tool.clone(), Bounds { running: 9, waiting: 100, rate: None }),
+        (ToolPolicy { max_queued: None, ..of_tool }, Bounds { running: 9, waiting: 1, rate: None }),
+    ];
+    for (policy, bounds) in cases {
+        let mut proxy = Proxy::ruled(policy, bounds, budget(2));
+        let (_first, sender) = held_up(&mut proxy, WaitsFor::Turn).await;
+        let id = id_of(&proxy.value(of("ann")).await);
+        let (_, over) = proxy.next_sent().await;
+        over.waits(WaitsFor::Turn);
+        let ended = proxy.ended(&id).await;
+        assert_eq!(ended["error"]["data"]["reason"], "queue_full", "{ended}");
+        assert!(ended["error"]["data"]["retryAfterMs"].is_u64() && ended["error"]["data"]["retryable"] == true);
+        assert!(!timeout(PATIENCE, over.begins()).await.unwrap(), "it was sent after that");
+        drop(over);
+        // What it would have cost is there again.
+        assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+        proxy.value(of("ann")).await;
+        proxy.next_sent().await;
+    }
+}
+
+#[tokio::test]
+async fn where_nobody_may_wait_a_call_keeps_its_slot_while_its_server_starts() {
+    let none = |max_queued| ToolPolicy { max_running: Some(1), max_queued, ..policy(Mode::Task) };
+    for (policy, waiting, turn) in [(none(Some(0)), 100, false), (none(None), 0, true)] {
+        let bounds = Bounds { running: 9, waiting, rate: None };
+        let mut proxy = Proxy::bounded(policy, bounds);
+        let (id, sender) = held_up(&mut proxy, WaitsFor::Start).await;
+        assert_eq!(refused(&proxy, of("bo")).await.reason, Reason::QueueFull);
+        sender.waits(WaitsFor::Turn);
+        if turn {
+            assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+        } else {
+            assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "queue_full");
+        }
+    }
 }

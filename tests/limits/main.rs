@@ -4,7 +4,9 @@
 mod budgets;
 mod held_up;
 mod lost;
+mod newcomers;
 mod owners;
+mod restarts;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -23,7 +23,7 @@ fn large() -> String {
 }
 
 async fn queued(test: &TestStore, params: &str, again: bool) -> TaskId {
-    let luggage = Luggage { dispatch: Some(dispatch(params, again)), anchored: None };
+    let luggage = Luggage { dispatch: Some(dispatch(params, again)), ..Luggage::default() };
     test.store.create_with(test.queued(Expiry::Never), luggage).await.unwrap().id
 }
 
@@ -80,7 +80,8 @@ async fn a_task_that_may_run_again_keeps_its_call_for_one_more_run() {
 #[tokio::test]
 async fn the_newest_anchor_is_kept_until_the_end() {
     let test = TestStore::new();
-    let luggage = Luggage { dispatch: Some(dispatch("{}", true)), anchored: Some(anchored("one")) };
+    let luggage =
+        Luggage { dispatch: Some(dispatch("{}", true)), anchored: Some(anchored("one")), ..Luggage::default() };
     let id = test.store.create_with(test.running(Expiry::Never), luggage).await.unwrap().id;
     assert_eq!(test.store.anchored(&id).unwrap(), Some(anchored("one")));
     test.store.anchor(&id, &anchored("two")).await.unwrap();

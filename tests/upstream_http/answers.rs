@@ -1,16 +1,60 @@
 //! What may be an answer, and what is none.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use raincheck::config::{Limits, Transport};
-use raincheck::protocol::{Principal, Reason, Retry};
+use raincheck::config::{Limits, ServerConfig, Transport, UpstreamEra};
+use raincheck::protocol::{Caller, Outcome, Principal, Proofs, Reason, Retry};
 use serde_json::json;
 use tokio::sync::{Barrier, Notify};
 
 use crate::client::{all, call_of, caller, client, client_with, config};
 use crate::http_server::{PATIENCE, Server};
+
+#[tokio::test]
+async fn an_answer_proves_a_caller_and_a_refusal_of_its_token_makes_it_a_newcomer_again() {
+    let expired = Arc::new(AtomicBool::new(false));
+    for is_modern in [false, true] {
+        let is_expired = Arc::clone(&expired);
+        expired.store(false, Ordering::SeqCst);
+        let server = Server::start(move |seen, wire| {
+            let is_good = seen.header("authorization") == Some("Bearer good") && !is_expired.load(Ordering::SeqCst);
+            async move {
+                match (seen.method(), seen.tool()) {
+                    _ if !is_good => wire.status("401 Unauthorized").await,
+                    ("initialize", _) => wire.initialize(&seen, "s").await,
+                    (_, "forbidden") => wire.status("403 Forbidden").await,
+                    _ => wire.json(&seen.says("done")).await,
+                }
+            }
+        })
+        .await;
+        let era = if is_modern { UpstreamEra::Modern } else { UpstreamEra::Legacy };
+        let client = client_with(ServerConfig { era, ..config(&server) }, &Limits::default());
+        let proofs = Proofs::default();
+        let by = |token: &str| {
+            let principal = Principal::Credential(proofs.shown(token, [10, 0, 0, 1].into()));
+            caller(principal, Some(token))
+        };
+        let (good, bad) = (by("Bearer good"), by("Bearer bad"));
+        let call = |by: &Caller, tool: &str| {
+            let params = format!(r#"{{"name":"{tool}"}}"#);
+            client.send(call_of("tools/call", &params, by.clone()))
+        };
+        for (by, is_proved) in [(&good, true), (&bad, false)] {
+            let seen = all(call(by, "t").await).await;
+            assert_eq!(matches!(seen.outcome, Outcome::Result(_)), is_proved, "{seen:?}");
+            assert_eq!(by.principal.newcomer().is_none(), is_proved);
+        }
+        // It may not do this, but is who it says.
+        assert_eq!(all(call(&good, "forbidden").await).await.failure().reason, Reason::Unauthorized);
+        assert!(good.principal.newcomer().is_none());
+        expired.store(true, Ordering::SeqCst);
+        assert_eq!(all(call(&good, "t").await).await.failure().reason, Reason::Unauthorized);
+        assert!(good.principal.newcomer().is_some());
+    }
+}
 
 #[tokio::test]
 async fn a_server_may_answer_with_json_or_a_stream_from_call_to_call() {

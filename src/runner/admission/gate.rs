@@ -4,6 +4,9 @@
 //! enough, holds nothing that others could use. Whoever waits does not fit now, for each slot that is given back goes to
 //! the first in the line whom it fits. So a call that fits need not look at the line.
 
+mod aside;
+mod past;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
@@ -14,6 +17,7 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+pub(super) use self::past::Counting;
 use super::lingering::{self, Kept, Stopped};
 use super::pace::Pace;
 use super::refusal;
@@ -36,6 +40,8 @@ pub(in crate::runner) struct Gate {
 struct State {
     slots: Slots,
     line: FairLine<Waiting>,
+    /// How many calls wait for their servers, without slots. They count as if they were in the line.
+    aside: usize,
     /// Who was told to come when there is a place in the line.
     told: Told,
     most_waiting: usize,
@@ -113,6 +119,7 @@ impl Gate {
         let state = State {
             slots: Slots::new(bounds.running, bounds.rate),
             line: FairLine::default(),
+            aside: 0,
             told: Told::default(),
             most_waiting: bounds.waiting,
             next_ticket: 0,
@@ -124,7 +131,7 @@ impl Gate {
 
     /// How many calls wait.
     pub(in crate::runner) fn waiting(&self) -> usize {
-        self.state().line.len()
+        self.state().waiting()
     }
 
     /// How many slots are taken.
@@ -153,47 +160,78 @@ impl Gate {
 
     /// Takes slots, or a place in the line. Refused, it has changed nothing.
     pub(in crate::runner) fn enter(self: &Arc<Self>, guest: &Guest<'_>) -> Result<Entry, Failure> {
-        let owner = self.keys.hash_one(guest.principal);
-        let tool_key = |tool: &GuestTool<'_>| self.keys.hash_one((tool.server, tool.name));
+        self.enter_rated(guest, guest.tool)
+    }
+
+    /// The same for a call whose start was counted before.
+    pub(super) fn enter_again(self: &Arc<Self>, guest: &Guest<'_>) -> Result<Entry, Failure> {
+        self.enter_rated(guest, None)
+    }
+
+    /// The same for a call that is a start of that.
+    fn enter_rated(self: &Arc<Self>, guest: &Guest<'_>, started: Option<GuestTool<'_>>) -> Result<Entry, Failure> {
         let mut state = self.state();
-        let slots = &mut state.slots;
-        slots.company.meet(guest.principal);
+        state.slots.company.meet(guest.principal);
+        let claim = self.claim(&mut state.slots, guest);
+        if let Some(tool) = &started {
+            state.slots.check_rates(&claim, tool)?;
+        }
+        let fits = state.slots.fit(&claim);
         let limited = guest.tool.filter(|tool| has_limits(tool.policy));
-        let claim = Claim {
+        let nobody_may_wait = |tool: GuestTool<'_>| tool.policy.max_queued == Some(0);
+        if !fits || state.most_waiting == 0 || limited.is_some_and(nobody_may_wait) {
+            state.check_line(&claim, guest, fits)?;
+        }
+        state.served(&claim);
+        if let Some(tool) = &started {
+            state.slots.count_start(&claim, tool);
+        }
+        Ok(self.take_or_wait(state, claim))
+    }
+
+    /// What a guest takes.
+    fn claim(&self, slots: &mut Slots, guest: &Guest<'_>) -> Claim {
+        let owner = self.keys.hash_one(guest.principal);
+        let what = guest.tool.map_or(NO_TOOL, |tool| self.keys.hash_one((tool.server, tool.name)));
+        let limited = guest.tool.filter(|tool| has_limits(tool.policy));
+        Claim {
             who: owner,
             owner: slots.owners.place(owner),
-            tool: limited.map(|tool| slots.tools.place(tool_key(&tool))),
-            part: limited.map(|tool| slots.parts.place(self.keys.hash_one((owner, tool_key(&tool))))),
+            tool: limited.map(|_| slots.tools.place(what)),
+            part: limited.map(|_| slots.parts.place(self.keys.hash_one((owner, what)))),
             owner_runs: guest.tool.and_then(|tool| tool.limits.max_running),
             tool_runs: limited.and_then(|tool| tool.policy.max_running),
             is_tool: guest.tool.is_some(),
-        };
-        if let Some(tool) = &guest.tool {
-            slots.check_rates(&claim, tool)?;
+            of_newcomers: matches!(guest.principal, Principal::Newcomers(_)),
+            what,
+            is_aside: false,
         }
-        let key = (owner, (guest.tool.as_ref().map_or(NO_TOOL, tool_key), ()));
-        let fits = slots.fit(&claim);
-        let nobody_may_wait = |tool: GuestTool<'_>| tool.policy.max_queued == Some(0);
-        if !fits || state.most_waiting == 0 || limited.is_some_and(nobody_may_wait) {
-            state.check_line(&claim, guest, &key, fits)?;
-        }
-        state.served(&claim);
-        if let Some(tool) = &guest.tool {
-            state.slots.count_start(&claim, tool);
-        }
-        if fits {
+    }
+
+    /// Takes the slots if they are free, else a place in the line.
+    fn take_or_wait(self: &Arc<Self>, mut state: MutexGuard<'_, State>, claim: Claim) -> Entry {
+        if state.slots.fit(&claim) {
             state.slots.take(&claim);
-            return Ok(Entry::Free(Permits(Some((Arc::clone(self), claim)))));
+            return Entry::Free(Permits(Some((Arc::clone(self), claim))));
         }
         let (sender, slots) = oneshot::channel();
-        let number = state.push(key, claim, sender);
-        Ok(Entry::Wait(Ticket { gate: Arc::clone(self), number, key, claim, slots }))
+        let (number, key) = (state.push(claim, sender), key_of(&claim));
+        Entry::Wait(Ticket { gate: Arc::clone(self), number, key, claim, slots })
     }
 
     /// Gives slots back, and hands on what is free.
     fn release(self: &Arc<Self>, claim: &Claim) {
         let mut state = self.state();
-        state.slots.release(claim);
+        if claim.is_aside {
+            state.count_aside(claim, -1);
+        } else {
+            state.slots.release(claim);
+        }
+        self.hand_on(state);
+    }
+
+    /// Gives what is free to those who wait.
+    fn hand_on<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
         let mut undelivered = None;
         loop {
             if let Some(claim) = undelivered.take() {
@@ -218,9 +256,9 @@ impl Gate {
 impl State {
     /// Whether one more may wait, or where nobody may, run. Who may not is told when to come, and comes then before others
     /// who have as little in the line.
-    fn check_line(&mut self, claim: &Claim, guest: &Guest<'_>, key: &Key, fits: bool) -> Result<(), Failure> {
+    fn check_line(&mut self, claim: &Claim, guest: &Guest<'_>, fits: bool) -> Result<(), Failure> {
         let (now, company, asker) = (Instant::now(), self.slots.company, Asker { owner: claim.who, rested_at: None });
-        let (of_tool, of_all) = (self.waiting_at(key), self.line.len());
+        let (of_tool, of_all) = (self.waiting_at(claim), self.waiting());
         let owner = self.slots.owners.get(claim.owner);
         let (waiting, tools_waiting) = owner.map_or((0, 0), |owner| (owner.waiting, owner.tools_waiting));
         let free = self.slots.free();
@@ -271,9 +309,16 @@ impl State {
         Err(refused)
     }
 
-    /// How many calls of this owner wait for this tool.
-    fn waiting_at(&self, (owner, (tool, ())): &Key) -> usize {
-        self.line.within(owner).and_then(|tools| tools.within(tool)).map_or(0, Line::len)
+    /// How many calls of this owner wait that call the same.
+    fn waiting_at(&self, claim: &Claim) -> usize {
+        let in_line = self.line.within(&claim.who).and_then(|tools| tools.within(&claim.what)).map_or(0, Line::len);
+        let part = claim.part.and_then(|place| self.slots.parts.get(place));
+        in_line + part.map_or(0, |part| part.aside)
+    }
+
+    /// How many calls wait.
+    fn waiting(&self) -> usize {
+        self.line.len() + self.aside
     }
 
     /// It has what it may have been told to come for.
@@ -284,14 +329,14 @@ impl State {
         }
     }
 
-    fn push(&mut self, key: Key, claim: Claim, slots: oneshot::Sender<Permits>) -> u64 {
+    fn push(&mut self, claim: Claim, slots: oneshot::Sender<Permits>) -> u64 {
         let (number, since) = (self.next_ticket, Instant::now());
         self.next_ticket += 1;
         self.count(&claim, 1);
         if self.line.len() == 0 {
             self.pace.begin(since);
         }
-        self.line.push(key, number, Waiting { claim, since, slots });
+        self.line.push(key_of(&claim), number, Waiting { claim, since, slots });
         number
     }
 
@@ -324,6 +369,11 @@ impl State {
             tool.waiting = tool.waiting.saturating_add_signed(change);
         }
     }
+}
+
+/// Where a call stands in the line.
+const fn key_of(claim: &Claim) -> Key {
+    (claim.who, (claim.what, ()))
 }
 
 fn has_limits(policy: &ToolPolicy) -> bool {

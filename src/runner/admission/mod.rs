@@ -6,6 +6,7 @@
 
 mod fare;
 mod gate;
+mod kept_starts;
 mod ledger;
 mod lingering;
 mod pace;
@@ -34,11 +35,12 @@ pub use lingering::Kept;
 pub(super) use lingering::Lingering;
 
 use self::gate::{Gate, Guest, GuestTool};
+use self::kept_starts::KeptStarts;
 use self::purse::Purses;
 use super::{Bounds, Plan, What};
-use crate::config::{Cost, OwnerLimits, OwnerRules};
+use crate::config::{Cost, OwnerLimits, OwnerRules, Rate};
 use crate::jobs::Jobs;
-use crate::protocol::{Failure, Principal};
+use crate::protocol::{Failure, Principal, WaitsFor};
 use crate::shared_map::SharedMap;
 use crate::store::{Quotas, Store};
 use crate::task::{Owner, Task};
@@ -53,6 +55,9 @@ pub(super) struct Admission {
     /// Owners of tasks that were left whose names are not known, until they come.
     strangers: Strangers,
     purses: Arc<Purses>,
+    kept_starts: KeptStarts,
+    /// How often calls of tools may be started, all together.
+    rate: Option<Rate>,
 }
 
 /// Owners of whom only the digest is known.
@@ -86,7 +91,8 @@ impl Admission {
         let known = known(store, &rules);
         store.limit_owners(quotas(&rules, &known));
         let strangers = Strangers { store: store.clone(), digests: SharedMap::default(), any: AtomicBool::default() };
-        Self { gate: Gate::new(bounds), rules, known, strangers, purses }
+        let (kept_starts, rate) = (KeptStarts::open(store, jobs, ending), bounds.rate);
+        Self { gate: Gate::new(bounds), rules, known, strangers, purses, kept_starts, rate }
     }
 
     /// Who an owner is that a record names: by name if that can be known, so that nobody has its limits twice.
@@ -98,9 +104,18 @@ impl Admission {
         })
     }
 
-    /// Whose share a run takes: what an owner left and what it calls anew count together.
+    /// Whose share a run takes: what an owner left and what it calls anew count together, and so do all newcomers at an
+    /// address.
     pub(super) fn sharer<'a>(&self, principal: &'a Principal) -> Cow<'a, Principal> {
-        self.strangers.find(principal).map_or(Cow::Borrowed(principal), Cow::Owned)
+        match principal.sharer() {
+            Cow::Borrowed(known) => self.strangers.find(known).map_or(Cow::Borrowed(known), Cow::Owned),
+            newcomers @ Cow::Owned(_) => newcomers,
+        }
+    }
+
+    /// The owner of a run is no newcomer any more: what it takes is its own from now on.
+    pub(super) fn is_known(&self, principal: &Principal, permits: &mut Permits) {
+        permits.count_for(&self.sharer(principal));
     }
 
     /// Lets a call in, or says why not. Then nothing was counted.
@@ -109,21 +124,56 @@ impl Admission {
         Ok(Admitted { entry: self.enter(principal, plan)?, fare })
     }
 
+    /// Lets a call in that an earlier process let in, and did not send.
+    pub(super) fn admit_left(&self, principal: &Principal, plan: &Plan) -> Result<Admitted, Failure> {
+        let fare = self.fare(principal, plan, plan.policy.price)?;
+        Ok(Admitted { entry: self.enter_again(principal, plan)?, fare })
+    }
+
     /// Lets a call in whose run was lost and is begun again: its price is paid.
     pub(super) fn admit_again(&self, principal: &Principal, plan: &Plan) -> Result<Admitted, Failure> {
         let fare = self.fare(principal, plan, Cost::ZERO)?;
-        Ok(Admitted { entry: self.enter(principal, plan)?, fare })
+        Ok(Admitted { entry: self.enter_again(principal, plan)?, fare })
     }
 
     /// Takes slots, or a place in the line.
-    pub(super) fn enter(&self, principal: &Principal, plan: &Plan) -> Result<Entry, Failure> {
-        let sharer = self.sharer(principal);
-        let counted = &*sharer;
-        let What::Tool(name) = &plan.what else {
-            return self.gate.enter(&Guest { principal: counted, tool: None });
-        };
-        let tool = GuestTool { server: &plan.server, name, policy: &plan.policy, limits: self.limits(principal) };
-        self.gate.enter(&Guest { principal: counted, tool: Some(tool) })
+    fn enter(&self, principal: &Principal, plan: &Plan) -> Result<Entry, Failure> {
+        let guest = Guest { principal: &self.sharer(principal), tool: self.guest_tool(principal, plan) };
+        let Some(rates) = self.kept_starts.rates(&guest, self.rate) else { return self.gate.enter(&guest) };
+        self.kept_starts.recall(&rates, &self.gate, &guest);
+        let entry = self.gate.enter(&guest)?;
+        self.kept_starts.keep(&rates, self.gate.counting(&guest));
+        Ok(entry)
+    }
+
+    /// The same for a call that was let in before, by an earlier process perhaps: its start is counted.
+    pub(super) fn enter_again(&self, principal: &Principal, plan: &Plan) -> Result<Entry, Failure> {
+        let guest = Guest { principal: &self.sharer(principal), tool: self.guest_tool(principal, plan) };
+        self.gate.enter_again(&guest)
+    }
+
+    /// Gives the slots of a call back that waits for that. Refused where no more may wait; where nobody may, it keeps them,
+    /// unless others might wait for it then.
+    pub(super) fn set_aside(
+        &self,
+        principal: &Principal,
+        plan: &Plan,
+        permits: &mut Permits,
+        what: WaitsFor,
+    ) -> Result<(), Failure> {
+        let limits = self.limits(principal);
+        let is_tool = matches!(plan.what, What::Tool(_));
+        let nobody_may = is_tool && (plan.policy.max_queued == Some(0) || limits.max_queued == Some(0));
+        if self.gate.has_no_line() || (nobody_may && what != WaitsFor::Turn) {
+            return Ok(());
+        }
+        permits.set_aside(&Guest { principal, tool: self.guest_tool(principal, plan) })
+    }
+
+    /// What is called, if it is a tool.
+    fn guest_tool<'a>(&'a self, principal: &Principal, plan: &'a Plan) -> Option<GuestTool<'a>> {
+        let What::Tool(name) = &plan.what else { return None };
+        Some(GuestTool { server: &plan.server, name, policy: &plan.policy, limits: self.limits(principal) })
     }
 
     /// What a run goes on to cost that an earlier process began, and has paid the price of.
@@ -198,7 +248,11 @@ fn name_of(principal: &Principal) -> Option<&str> {
         Principal::Named(name) => Some(name),
         Principal::Subject { subject, .. } => Some(subject),
         // A recorded one whose name is known was made that one again.
-        Principal::Local | Principal::Anonymous | Principal::Credential(_) | Principal::Recorded { .. } => None,
+        Principal::Local
+        | Principal::Anonymous
+        | Principal::Credential(_)
+        | Principal::Newcomers(_)
+        | Principal::Recorded { .. } => None,
     }
 }
 

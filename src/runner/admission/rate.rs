@@ -58,6 +58,11 @@ impl Bucket {
         self.full_at
     }
 
+    /// So many were taken before that nothing is missing only then.
+    pub(super) fn recall(&mut self, full_at: Option<Instant>) {
+        self.full_at = self.full_at.max(full_at);
+    }
+
     /// Whether nothing is missing.
     pub(super) fn is_full(&self, now: Instant) -> bool {
         self.full_at.is_none_or(|full| full <= now)

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::gate::GuestTool;
+use super::gate::{Counting, GuestTool};
 use super::pace::Pace;
 use super::rate::Bucket;
 use super::refusal;
@@ -46,6 +46,12 @@ pub(super) struct Claim {
     pub(super) tool_runs: Option<usize>,
     /// Whether it counts for limits of owners.
     pub(super) is_tool: bool,
+    /// Whether its owner is all newcomers at an address.
+    pub(super) of_newcomers: bool,
+    /// The key of what is called.
+    pub(super) what: u64,
+    /// Whether it has no slots: its call was let in, and waits for its server.
+    pub(super) is_aside: bool,
 }
 
 /// What an owner has.
@@ -81,6 +87,8 @@ pub(super) struct ToolRow {
 #[derive(Debug, Default)]
 pub(super) struct PartRow {
     running: usize,
+    /// Calls that wait for their server.
+    pub(super) aside: usize,
     starts: Bucket,
 }
 
@@ -189,6 +197,26 @@ impl Slots {
         longest.map_or(Ok(()), |(_, refused)| Err(refused))
     }
 
+    /// Until when starts count.
+    pub(super) fn counting(&self, claim: &Claim) -> Counting {
+        Counting {
+            all: self.starts.full_at(),
+            tool: self.tool(claim).and_then(|tool| tool.starts.full_at()),
+            owner: self.owners.get(claim.owner).and_then(|owner| owner.starts.full_at()),
+        }
+    }
+
+    /// Starts count until then, at least.
+    pub(super) fn recall(&mut self, claim: &Claim, before: Counting) {
+        self.starts.recall(before.all);
+        if let Some(tool) = claim.tool.and_then(|place| self.tools.get_mut(place)) {
+            tool.starts.recall(before.tool);
+        }
+        if let Some(owner) = self.owners.get_mut(claim.owner) {
+            owner.starts.recall(before.owner);
+        }
+    }
+
     /// Counts a start.
     pub(super) fn count_start(&mut self, claim: &Claim, guest: &GuestTool<'_>) {
         if let Some(rate) = guest.policy.rate {
@@ -234,6 +262,6 @@ impl Row for ToolRow {
 
 impl Row for PartRow {
     fn is_idle(&self, now: Instant) -> bool {
-        self.running == 0 && self.starts.is_full(now)
+        self.running == 0 && self.aside == 0 && self.starts.is_full(now)
     }
 }

@@ -78,6 +78,16 @@ impl Starts {
         self.told.served(key);
     }
 
+    /// When none will be missing; `None` if none was ever taken.
+    pub(super) const fn full_at(&self) -> Option<Instant> {
+        self.bucket.full_at()
+    }
+
+    /// So many were taken before that none is missing only then.
+    pub(super) fn recall(&mut self, full_at: Option<Instant>) {
+        self.bucket.recall(full_at);
+    }
+
     /// Whether nothing is missing, and nobody waits.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
         self.bucket.is_full(now) && self.told.is_empty(now)

@@ -56,7 +56,7 @@ impl Run {
         let task = self.record(&seed, shared.store.clock().now(), repeat);
         let (id, waits) = (task.id, matches!(task.state, State::Queued));
         let dispatch = self.parcel.luggage(waits, self.may_run_again());
-        let luggage = Luggage { dispatch, anchored: seed.anchored };
+        let luggage = Luggage { dispatch, anchored: seed.anchored, newcomer: self.principal.newcomer().cloned() };
         // Before the record can be seen, so that an answer finds its question.
         let live = shared.live.add(id, seed.phase, seed.board);
         let claimed = match repeat {

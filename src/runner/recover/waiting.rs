@@ -73,7 +73,7 @@ impl Run {
         loop {
             let admission = &self.shared.admission;
             let admitted = match self.reruns {
-                0 => admission.admit(&self.principal, &self.plan),
+                0 => admission.admit_left(&self.principal, &self.plan),
                 _ => admission.admit_again(&self.principal, &self.plan),
             };
             let failure = match admitted {

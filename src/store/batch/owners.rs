@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Batch;
 use crate::clock::Timestamp;
+use crate::protocol::Newcomer;
 use crate::share::Company;
 use crate::store::error::CommitError;
 use crate::task::{Owner, TaskId};
@@ -14,8 +15,8 @@ use crate::task::{Owner, TaskId};
 const LOOKED_AT: usize = 16;
 
 impl Batch<'_> {
-    /// Whether an owner may have one task more.
-    pub(super) fn check_owner(&mut self, owner: &Owner) -> Result<(), CommitError> {
+    /// Whether an owner may have one task more. All newcomers at an address count as one owner.
+    pub(super) fn check_owner(&mut self, owner: &Owner, newcomer: Option<&Newcomer>) -> Result<(), CommitError> {
         let max = self.shared.max_tasks;
         let (most, is_local) = {
             let quotas = self.shared.quotas.read().unwrap_or_else(PoisonError::into_inner);
@@ -26,7 +27,8 @@ impl Batch<'_> {
         if most.is_none() && !is_scarce {
             return Ok(());
         }
-        let has = self.owned(owner)?;
+        let all_there = newcomer.map_or(0, |newcomer| self.tally.of_newcomers(newcomer.address()));
+        let has = self.owned(owner)?.max(all_there);
         match most {
             Some(most) if has >= most => {
                 // One that has expired already goes with the next sweep.

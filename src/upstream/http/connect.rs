@@ -371,7 +371,9 @@ impl Connect for HttpConnect {
     fn distinction(&self, caller: &Caller) -> Distinction {
         match &caller.principal {
             // A named caller stays the same one when its token is renewed.
-            Principal::Named(_) | Principal::Subject { .. } | Principal::Recorded { .. } => Distinction::default(),
+            Principal::Named(_) | Principal::Subject { .. } | Principal::Recorded { .. } | Principal::Newcomers(_) => {
+                Distinction::default()
+            }
             Principal::Local | Principal::Anonymous | Principal::Credential(_) => {
                 let forwarded = self.0.endpoint.forwarded(&caller.credentials);
                 if forwarded.is_empty() {

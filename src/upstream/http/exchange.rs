@@ -162,6 +162,9 @@ impl<'a> Exchange<'a> {
             Ok(response) => response,
             Err(error) => return self.not_sent(&error),
         };
+        if response.status().is_success() {
+            self.call.caller.principal.taken();
+        }
         match Answer::read(response, self.limits()).await {
             Ok(Answer::Events(stream)) => {
                 self.worked();
@@ -195,6 +198,9 @@ impl<'a> Exchange<'a> {
     }
 
     fn refused(&mut self, refusal: Refusal) {
+        if refusal.status == StatusCode::UNAUTHORIZED {
+            self.call.caller.principal.refused();
+        }
         match &self.link {
             Link::Session(session) if session.forgotten(&refusal, self.id) => {
                 session.gone();

@@ -449,7 +449,7 @@ impl<C: Connect> Sessions<C> {
 impl<C: Connect> Inner<C> {
     /// Has the session of this owner closed that has been idle for longest, if there is one.
     fn make_room_of(&self, owner: &Principal) -> bool {
-        let idle = self.idlest(|slot| slot.owner == *owner);
+        let idle = self.idlest(|slot| slot.owner.sharer() == owner.sharer());
         if let Some(slot) = &idle {
             slot.is_for_owner.store(true, Ordering::SeqCst);
             slot.unwanted.notify_one();

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::opening::{Key, Opening};
 use super::slot::{Slot, State};
 use super::{Connect, Inner, Session};
+use crate::protocol::Reason;
 use crate::upstream::outcome;
 
 /// The supervisor's hold on its slot: whatever ends the supervisor, the slot is given up.
@@ -25,6 +26,12 @@ impl<C: Connect> Tenancy<C> {
             () = self.slot.dismissed.cancelled() => Err(outcome::never_sent()),
             () = self.sessions.closing.cancelled() => Err(outcome::stopping()),
         };
+        let principal = &opening.caller.principal;
+        match &connected {
+            Ok(_) => principal.taken(),
+            Err(failure) if failure.reason == Reason::Unauthorized => principal.refused(),
+            Err(_) => {}
+        }
         drop(opening);
         let session = match connected {
             Ok(session) => session,

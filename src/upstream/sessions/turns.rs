@@ -43,7 +43,7 @@ impl Turns {
         if !std::mem::replace(&mut state.is_taken, true) {
             return Ok(Turn(Some(Arc::clone(self))));
         }
-        let (key, number) = ((self.keys.hash_one(principal), ()), state.next_place);
+        let (key, number) = ((self.keys.hash_one(&*principal.sharer()), ()), state.next_place);
         let (sender, turn) = oneshot::channel();
         state.next_place += 1;
         state.line.push(key, number, sender);

@@ -50,6 +50,8 @@ impl Session {
     pub(crate) async fn open_with(server: &mut Server, client: &mut Client, version: &str, more: &str) -> Self {
         client.post(&initialize(version), more).await;
         let attached = server.asked().await;
+        // As every server does that opens a session.
+        attached.call.caller.principal.taken();
         assert_eq!(attached.call.method, Method::Attach);
         assert!(matches!(attached.call.caller.session, ClientSession::Legacy(_)));
         let settled = format!(r#"{{"protocolVersion":"{version}","capabilities":{{"tools":{{}},"tasks":{{}}}}}}"#);

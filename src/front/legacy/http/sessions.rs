@@ -68,7 +68,7 @@ impl Sessions {
             let Some(idle) = session.idle().filter(|_| server.is_none_or(|server| server == session.server)) else {
                 return;
             };
-            let is_own = session.session.principal() == principal;
+            let is_own = session.session.principal().sharer() == principal.sharer();
             let is_better = idlest.as_ref().is_none_or(|(own, longest, _)| (is_own, idle) > (*own, *longest));
             if (is_own || (whose == Whose::Any && idle >= IDLE_ENOUGH)) && is_better {
                 idlest = Some((is_own, idle, Arc::clone(session)));
