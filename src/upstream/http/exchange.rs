@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::HeaderMap;
 
 use super::answer::{self, Answer, ReadLimits, Refusal, Unusable};
