@@ -243,7 +243,14 @@ impl Attendance {
                 None => std::future::pending().await,
             }
         };
-        let is_newcomer = self.permits.as_ref().is_some_and(Permits::of_newcomers);
+        let newcomer = self.permits.as_ref().filter(|permits| permits.of_newcomers()).map(|_| &self.run.principal);
+        let known = async {
+            match newcomer {
+                // Boxed, as all that is rare.
+                Some(newcomer) => Box::pin(newcomer.proved()).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             event = self.running.next(), if !has_ended => Next::Event(event),
@@ -252,7 +259,7 @@ impl Attendance {
             event = desk => Next::Desk(event),
             due = due => Next::Due(due),
             () = anchoring => Next::Anchored,
-            () = self.run.principal.proved(), if is_newcomer => Next::Known,
+            () = known => Next::Known,
             () = shared.draining.cancelled(), if may_leave => Next::Draining,
             () = shared.jobs.stopping() => Next::Stopping,
         }

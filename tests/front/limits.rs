@@ -45,7 +45,7 @@ async fn invented_tokens_have_one_share_of_the_calls_and_those_a_server_has_take
         let mut client = server.connect().await;
         client.post(&text, &format!("authorization: Bearer {token}\r\n{headers}")).await;
         if token == "c" {
-            let (_, body) = client.response().await;
+            let (_, body) = bounded(client.response()).await;
             assert!(code(&body) == -31005 && body.contains("limits.calls"), "{body}");
             break;
         }
