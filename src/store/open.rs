@@ -75,6 +75,10 @@ const LARGE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens or creates the store. Blocks. A store that is refused is what it was.
 pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, OpenCause> {
+    // sled panics where it is opened before 1970, which would pass for damage.
+    if !clock.now().is_plausible() {
+        return Err(OpenCause::Clock);
+    }
     let (directory, marker) = Directory::take(&config.path)?;
     let original = match marker.state {
         MarkerState::Creating => None,
