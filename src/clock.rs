@@ -1,8 +1,11 @@
 //! The one clock for what is stored. Waits use tokio's clock instead.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment, in whole milliseconds since the Unix epoch.
@@ -25,6 +28,21 @@ pub struct SystemClock;
 /// A clock that stands still until it is told to go on, for tests.
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
+
+/// 9999-12-31T23:59:59.999Z: the last moment that four year digits can spell.
+const LAST: u64 = 253_402_300_799_999;
+
+/// Does `work` as long as the clock shows something plausible: hyper panics otherwise, since it spells a `Date` however
+/// it is configured. `None` as soon as it does not.
+pub async fn while_plausible<F: Future>(clock: &impl Clock, work: F) -> Option<F::Output> {
+    let mut work = pin!(work);
+    poll_fn(
+        |context| {
+            if clock.now().is_plausible() { work.as_mut().poll(context).map(Some) } else { Poll::Ready(None) }
+        },
+    )
+    .await
+}
 
 /// A wait in words, rounded up so that nobody comes too early: to minutes from an hour on, to seconds from a second on.
 pub fn rough(wait: Duration) -> humantime::FormattedDuration {
@@ -51,6 +69,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Whether a clock may show this: some time in the years 1970 to 9999. One before that shows the very epoch.
+    pub const fn is_plausible(self) -> bool {
+        0 < self.0 && self.0 <= LAST
+    }
+
     /// This moment plus `span`, saturating.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
@@ -66,8 +89,7 @@ impl Timestamp {
 /// RFC 3339 in UTC with milliseconds, as the wire wants it: `2026-07-28T10:30:00.000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // 9999-12-31T23:59:59.999Z: the last moment that four year digits can spell.
-        let shown = Duration::from_millis(self.0.min(253_402_300_799_999));
+        let shown = Duration::from_millis(self.0.min(LAST));
         humantime::format_rfc3339_millis(UNIX_EPOCH + shown).fmt(f)
     }
 }
@@ -109,6 +131,8 @@ pub fn millis(span: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -120,5 +144,24 @@ mod tests {
     #[test]
     fn a_timestamp_past_the_year_9999_still_has_a_spelling() {
         assert_eq!(Timestamp::from_millis(u64::MAX).to_string(), "9999-12-31T23:59:59.999Z");
+    }
+    #[test]
+    fn a_clock_before_1970_or_after_9999_is_not_plausible() {
+        for (millis, is_plausible) in [(0, false), (1, true), (LAST, true), (LAST + 1, false)] {
+            assert_eq!(Timestamp::from_millis(millis).is_plausible(), is_plausible, "{millis}");
+        }
+    }
+    #[test]
+    fn work_ends_unpolled_once_the_clock_is_not_plausible() {
+        let clock = ManualClock::new(Timestamp::from_millis(1));
+        let polls = std::cell::Cell::new(0);
+        let work = poll_fn(|_| {
+            polls.set(polls.get() + 1);
+            Poll::<()>::Pending
+        });
+        let mut work = pin!(while_plausible(&clock, work));
+        assert_eq!((work.as_mut().now_or_never(), polls.get()), (None, 1));
+        clock.set(Timestamp::from_millis(0));
+        assert_eq!((work.now_or_never(), polls.get()), (Some(None), 1));
     }
 }

@@ -11,7 +11,7 @@ use raincheck::clock::{Clock, SystemClock};
 use raincheck::config::{AdminConfig, Mode, OwnerRules, TokenProof, ToolPolicy};
 use raincheck::history::End;
 use raincheck::jobs::Jobs;
-use raincheck::protocol::{Abilities, Ask, Event, Json, Outcome, Question, QuestionKind, RpcError};
+use raincheck::protocol::{Abilities, Ask, ClientSession, Event, Json, Outcome, Question, QuestionKind, RpcError};
 use raincheck::runner::Linger;
 use serde_json::{Value, json};
 use support::calls::{call, call_of, text};
@@ -371,6 +371,35 @@ async fn a_held_call_that_is_no_task_is_seen_and_stopped_wherever_it_is() {
     assert!(held(&operators, 0).await.is_empty());
     assert_eq!(operators.ask(&format!("GET /api/tasks/{}", id(run))).await.0, 404);
     assert!(proxy.sent.try_recv().is_err(), "what waited was sent");
+}
+
+#[tokio::test]
+async fn a_held_call_whose_caller_is_asked_is_seen_as_that_and_found_by_server_and_owner() {
+    let mut proxy = Proxy::new(ToolPolicy { mode: Mode::Sync, ..ToolPolicy::default() });
+    let operators = Operators::of(&proxy, None).await;
+    let mut asked = call_of("ann", false, "tools/call", json!({ "name": "export" }));
+    asked.caller.session = ClientSession::Legacy(1);
+    asked.caller.abilities = Abilities::of(Json::from_value(&json!({ "elicitation": {} })));
+    let mut reply = proxy.send(asked).await;
+    let (_, server) = proxy.next_sent().await;
+    let question = Question { kind: QuestionKind::Elicitation, params: Json::empty_object(), key: None };
+    let (ask, _asking) = Ask::new(question);
+    server.event(Event::Ask(ask));
+    let event = timeout(PATIENCE, reply.next()).await.unwrap();
+    assert!(matches!(event, Some(Event::Ask(_))), "{event:?}");
+    let seen = &held(&operators, 1).await[0];
+    assert!(seen["statusMessage"].as_str().unwrap().ends_with(": the tool asks its caller"), "{seen}");
+    for (query, many) in [
+        ("server=reports", 1),
+        ("server=others", 0),
+        ("owner=00000000", 0),
+        ("owner=ann", 1),
+        ("owner=beef", 0),
+        ("tool=export", 1),
+    ] {
+        let (_, list) = operators.value(&format!("GET /api/held?{query}")).await;
+        assert_eq!(list["held"].as_array().unwrap().len(), many, "{query}: {list}");
+    }
 }
 
 #[tokio::test]

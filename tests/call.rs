@@ -470,12 +470,17 @@ fn the_tools_of_a_server_are_listed_page_by_page() {
         let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
         Ok(match count {
             0 => json!({ "resultType": "complete", "tools": [tool("one"), tool("two")], "nextCursor": "2" }),
-            _ => json!({ "resultType": "complete", "tools": [tool("three")] }),
+            1 | 2 => json!({ "resultType": "complete", "tools": [tool("three")] }),
+            _ => json!({ "resultType": "complete", "tools": [] }),
         })
     });
     let output = server.run(&["tools", &server.url]);
     assert_eq!(stdout(&output), "one\ntwo\nthree\n", "{}", stderr(&output));
     assert_eq!(server.methods(), ["tools/list", "tools/list"]);
+    let three: Value = serde_json::from_str(&stdout(&server.run(&["tools", "--json", &server.url]))).unwrap();
+    assert_eq!(three["name"], "three");
+    let none = server.run(&["tools", &server.url]);
+    assert_eq!((stdout(&none).as_str(), stderr(&none).trim()), ("", "The server has no tools."));
 }
 
 #[test]

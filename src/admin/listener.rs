@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Admin, routes};
+use crate::clock::{SystemClock, while_plausible};
 use crate::jobs::Jobs;
 use crate::visitors::{Visitor, Visitors};
 
@@ -72,7 +73,8 @@ async fn converse(admin: Arc<Admin>, stream: TcpStream, visitor: Visitor, jobs: 
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // A place is not held by who reads slowly: there is nothing here that takes long.
     let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
+        // Where the clock is one that hyper panics with, the connection is closed.
+        ended = while_plausible(&SystemClock, connection.as_mut()) => Some(ended.unwrap_or(Ok(()))),
         () = jobs.stopping() => None,
         // An answer that is still on its way gets there.
         () = visitor.leaves() => if has_asked.load(Ordering::Relaxed) { None } else { return },
@@ -82,7 +84,8 @@ async fn converse(admin: Arc<Admin>, stream: TcpStream, visitor: Visitor, jobs: 
         ended
     } else {
         connection.as_mut().graceful_shutdown();
-        tokio::time::timeout(LAST_MOMENT, connection).await.unwrap_or(Ok(()))
+        let ended = tokio::time::timeout(LAST_MOMENT, while_plausible(&SystemClock, connection)).await;
+        ended.ok().flatten().unwrap_or(Ok(()))
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "an operator's connection ended badly");

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::Read;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
@@ -14,6 +14,7 @@ use super::client::{
 };
 use super::signals::Signals;
 use super::{exit, terminal};
+use crate::clock::{Clock as _, SystemClock};
 use crate::config;
 use crate::protocol::error::code;
 use crate::protocol::json::JsonError;
@@ -135,12 +136,8 @@ impl Call {
             }
             Called::Task(task) => task,
         };
-        let handle = Handle {
-            at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            url: endpoint.public_url(),
-            tool: self.tool.clone(),
-            task: task.id.clone(),
-        };
+        let handle =
+            Handle { at: now_in_seconds(), url: endpoint.public_url(), tool: self.tool.clone(), task: task.id.clone() };
         if let Err(error) = handles.keep(&handle) {
             // The handle must not be lost with the file, so it is shown; nothing else would find the task.
             display.note(&format!("raincheck: {}; write this handle down: {}", terminal::chain(&error), handle.task));
@@ -174,6 +171,12 @@ async fn remark(voice: Voice, detach: bool) -> Infallible {
         voice.say(NO_HANDLE_YET);
     }
     std::future::pending().await
+}
+
+/// RFC 3339, whatever the clock shows: a handle must not be lost with it.
+fn now_in_seconds() -> String {
+    let now = SystemClock.now().to_string();
+    now.split_once('.').map_or(now.clone(), |(seconds, _)| format!("{seconds}Z"))
 }
 
 /// The key as the header has it: in quotes or not. One that does not begin with a quote is what it is.

@@ -191,6 +191,8 @@ pub(super) fn shown(url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
     use crate::config::Environment;
 
@@ -288,5 +290,20 @@ mod tests {
         drop(listener);
         let why = unreachable(&url).await.unwrap();
         assert!(why.contains("/mcp:") && !why.contains("secret"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_right_without_a_path_is_not_doubted() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let text = format!("[[server]]\nname = \"a\"\nurl = \"http://{}\"\n", listener.local_addr().unwrap());
+        let jobs = crate::jobs::Jobs::new();
+        jobs.spawn("server", async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let answer = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(answer).await;
+            }
+        });
+        assert_eq!(notes(&config(&text)).await, Vec::<String>::new());
     }
 }

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
-/// How the process ends. 70 to 77 belong to the store.
+/// How the process ends. 70 to 78 belong to the store.
 pub mod exit {
     /// All went well.
     pub const OK: u8 = 0;
@@ -42,6 +42,7 @@ Exit codes:
   64       the command line or the configuration is wrong
   69       the listener: the address is taken
   70 - 77  the store: held by another process, of a newer version, corrupt, full
+  78       the clock shows a time before 1970 or after 9999: no store opens with it
   130      interrupted by Ctrl-C or SIGTERM";
 
 /// Gives existing MCP servers Tasks: call now, fetch later.

@@ -26,6 +26,7 @@ use super::exchange::{self, Link, Shared};
 use super::refusal;
 use super::socket::{Outbox, Socket};
 use super::stall::{Answers, Watched};
+use crate::clock::{Clock as _, SystemClock, while_plausible};
 use crate::jobs::{Alarm, Jobs};
 use crate::protocol::{Call, Reply};
 use crate::visitors::{Visitor, Visitors};
@@ -54,6 +55,8 @@ const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How much longer than the grace time the last connections may take to end.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// Why nothing is served for now.
+const NO_CLOCK: &str = "the clock of this machine shows a time before 1970 or after 9999; set it";
 /// Bytes of all headers of a request.
 const HEADER_BYTES: u32 = 64 << 10;
 /// Requests at the same time on one HTTP/2 connection.
@@ -76,7 +79,7 @@ where
     let limit = shared.limits.connections;
     let visitors = Visitors::new(limit);
     let refusals = Arc::new(Semaphore::new(REFUSED_AT_ONCE));
-    let refusal = refusal::too_many_connections(limit);
+    let (refusal, no_clock) = (refusal::too_many_connections(limit), refusal::no_clock());
     loop {
         let accepted = tokio::select! {
             biased;
@@ -90,7 +93,8 @@ where
                 continue;
             }
         };
-        if let Some(visitor) = visitors.enter() {
+        let has_clock = SystemClock.now().is_plausible();
+        if has_clock && let Some(visitor) = visitors.enter() {
             let job = serve_connection(Arc::clone(&shared), (stream, peer), visitor, connections.clone(), grace);
             connections.spawn("connection", job);
             continue;
@@ -101,8 +105,14 @@ where
             place = Arc::clone(&refusals).acquire_owned() => place,
         };
         if let Ok(place) = place {
-            tracing::warn!(limit, "a connection was refused: limits.connections is reached");
-            connections.spawn("refusal", holding(place, refuse(stream, refusal.clone())));
+            let response = if has_clock {
+                tracing::warn!(limit, "a connection was refused: limits.connections is reached");
+                refusal.clone()
+            } else {
+                tracing::error!("a connection was refused: {NO_CLOCK}");
+                no_clock.clone()
+            };
+            connections.spawn("refusal", holding(place, refuse(stream, response)));
         }
     }
     drop(listener);
@@ -168,7 +178,7 @@ async fn serve_connection<S>(
     loop {
         tokio::select! {
             biased;
-            ended = connection.as_mut() => return log_end(ended),
+            ended = while_plausible(&SystemClock, connection.as_mut()) => return log_end(ended),
             () = jobs.stopping() => break,
             // What is left of its last answer goes out first; the socket gives up on a client that does not read.
             () = visitor.leaves(), if !is_leaving && !outbox.is_stalled() => {
@@ -191,7 +201,7 @@ async fn serve_connection<S>(
         }
     }
     connection.as_mut().connection().graceful_shutdown();
-    if let Ok(ended) = tokio::time::timeout(grace, connection).await {
+    if let Ok(ended) = tokio::time::timeout(grace, while_plausible(&SystemClock, connection)).await {
         log_end(ended);
     } else {
         tracing::info!("a connection was cut: its exchanges did not end within the grace time");
@@ -214,9 +224,11 @@ fn builder(jobs: Jobs, read_timeout: Duration) -> Builder<Spawner> {
     builder
 }
 
-fn log_end(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
+fn log_end(ended: Option<Result<(), Box<dyn std::error::Error + Send + Sync>>>) {
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%error, "a connection ended badly"),
+        None => tracing::error!("a connection was cut: {NO_CLOCK}"),
     }
 }
 
@@ -238,7 +250,10 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, job: F) {
-        self.0.spawn("http/2 stream", job);
+        self.0.spawn("http/2 stream", async {
+            // The connection is cut too, and says so.
+            let _ = while_plausible(&SystemClock, job).await;
+        });
     }
 }
 

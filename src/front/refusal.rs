@@ -156,7 +156,18 @@ impl Refusal {
 
 /// The whole HTTP/1.1 response for a connection over the limit, which is not read.
 pub(super) fn too_many_connections(limit: usize) -> Bytes {
-    let message = format!("too many connections at once (limits.connections = {limit}); try again later");
+    not_served(format!("too many connections at once (limits.connections = {limit}); try again later"))
+}
+
+/// The same where the clock is one that nothing can be served with.
+pub(super) fn no_clock() -> Bytes {
+    not_served(
+        "the clock of the proxy's machine shows a time before 1970 or after 9999; nothing is served until it is set"
+            .to_owned(),
+    )
+}
+
+fn not_served(message: String) -> Bytes {
     let error = RpcError::from(&Failure::new(Reason::Busy, message, Retry::After(std::time::Duration::from_secs(1))));
     let text = message::error(None, &error).into_bytes();
     let mut response = format!(

@@ -197,4 +197,15 @@ mod tests {
         count(&mut sketch, slow, 1, week.after(Duration::from_hours(24 * 8)));
         assert_eq!((sketch.samples(), sketch.quantile(1)), (41, slow));
     }
+
+    #[test]
+    fn most_runs_take_longer_than_half_of_them() {
+        let mut sketch = Sketch::new(START);
+        (1..=100).for_each(|took| sketch.count(Duration::from_millis(took), START));
+        let expected = sketch.expected().unwrap();
+        assert!(
+            expected.p50.as_millis().abs_diff(50) <= 4 && expected.p95.as_millis().abs_diff(95) <= 6,
+            "{expected:?}"
+        );
+    }
 }

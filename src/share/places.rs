@@ -252,4 +252,15 @@ mod tests {
         drop(greedy);
         assert!(other.as_mut().now_or_never().is_some(), "one for one");
     }
+
+    #[test]
+    fn who_gives_one_back_may_have_one_that_is_for_others() {
+        let places = Places::new(4);
+        let who = named("greedy");
+        let _greedy: Vec<_> = (0..3).map(|_| places.take(&who).unwrap()).collect();
+        assert_eq!(places.take(&who).unwrap_err(), NoPlace::Share);
+        assert!(places.wait(&who).now_or_never().is_none());
+        let _last = places.exchange(&who).now_or_never().unwrap();
+        assert!(places.exchange(&who).now_or_never().is_none());
+    }
 }

@@ -1,31 +1,40 @@
 //! Large outcomes that are being read: each is in memory once, however many ask for it, and all together take no more
-//! than so many bytes. Otherwise clients that ask for large results and never read them would fill the memory.
+//! than so many bytes. Otherwise clients that ask for large results and never read them would fill the memory. Owners
+//! share that room: who reads slowly waits for itself only.
+
+mod room;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
 
+use self::room::{Room, Space};
 use super::ReadError;
 use crate::protocol::Json;
 use crate::shared_map::SharedMap;
-use crate::task::TaskId;
+use crate::task::{Owner, TaskId};
 
 /// The large outcomes in use.
 #[derive(Debug)]
 pub(super) struct LargeOutcomes {
-    room: Arc<Semaphore>,
-    kibibytes: u32,
+    room: Room,
     patience: Duration,
-    held: SharedMap<TaskId, Weak<Held>>,
+    known: SharedMap<TaskId, Weak<Outcome>>,
 }
 
-/// One of them. It gives its room back when the last piece of it was sent or thrown away.
+/// One that is in use, or asked for. Whoever has the lock loads it; the others wait for that.
+type Outcome = Mutex<Weak<Held>>;
+
+/// The text of one. It gives its room back when the last piece of it was sent or thrown away.
 #[derive(Debug)]
 struct Held {
     text: Json,
-    _room: OwnedSemaphorePermit,
+    _room: Space,
+    /// Found by its name as long as the text is in use.
+    _outcome: Arc<Outcome>,
 }
 
 /// The owner of bytes that are sent.
@@ -38,40 +47,44 @@ pub(super) const LARGE: u64 = 1 << 20;
 const IDLE: usize = 256;
 
 impl LargeOutcomes {
-    /// Room for this many kibibytes; a read waits for room for so long.
-    pub(super) fn new(kibibytes: u32, patience: Duration) -> Self {
-        let room = Arc::new(Semaphore::new(kibibytes as usize));
-        Self { room, kibibytes, patience, held: SharedMap::default() }
+    /// Room for this many kibibytes, all of which is for the `local` user while there is no other; a read waits for so
+    /// long.
+    pub(super) fn new(kibibytes: usize, patience: Duration, local: Owner) -> Self {
+        Self { room: Room::new(kibibytes, local), patience, known: SharedMap::default() }
     }
 
-    /// The outcome of `id`, which has `len` bytes: the one in use, or else what `load` gives.
+    /// The outcome of the owner's task `id`, which has `len` bytes: the one in use, or else what `load` gives.
     pub(super) async fn get(
         &self,
+        owner: &Owner,
         id: TaskId,
         len: u64,
         load: impl Future<Output = Result<Json, ReadError>>,
     ) -> Result<Json, ReadError> {
-        if let Some(known) = self.known(&id) {
-            return Ok(known);
+        let until = Instant::now() + self.patience;
+        let outcome = self.outcome(id);
+        let mut turn = timeout_at(until, outcome.lock()).await.map_err(|_| ReadError::Busy)?;
+        if let Some(held) = turn.upgrade() {
+            return Ok(share(held));
         }
-        // One that is larger than the room takes all of it.
-        let room = u32::try_from(len / 1024 + 1).unwrap_or(u32::MAX).min(self.kibibytes);
-        let room = Arc::clone(&self.room).acquire_many_owned(room);
-        let room = tokio::time::timeout(self.patience, room).await.map_err(|_| ReadError::Busy)?;
-        let room = room.map_err(|_| ReadError::Closed)?;
-        if let Some(known) = self.known(&id) {
-            return Ok(known);
-        }
-        let held = Arc::new(Held { text: load.await?, _room: room });
-        if self.held.len() > IDLE {
-            self.held.retain(|_, held| held.strong_count() > 0);
-        }
-        self.held.insert(id, Arc::downgrade(&held));
+        let kibibytes = usize::try_from(len / 1024 + 1).unwrap_or(usize::MAX);
+        let room = timeout_at(until, self.room.wait(owner, kibibytes)).await.map_err(|_| ReadError::Busy)?;
+        let held = Arc::new(Held { text: load.await?, _room: room, _outcome: Arc::clone(&outcome) });
+        *turn = Arc::downgrade(&held);
         Ok(share(held))
     }
 
-    fn known(&self, id: &TaskId) -> Option<Json> {
-        self.held.get(id).and_then(|held| held.upgrade()).map(share)
+    fn outcome(&self, id: TaskId) -> Arc<Outcome> {
+        if self.known.len() > IDLE {
+            self.known.retain(|_, outcome| outcome.strong_count() > 0);
+        }
+        self.known.update_or_insert(id, Weak::new, |known| {
+            known.upgrade().unwrap_or_else(|| {
+                let outcome = Arc::default();
+                *known = Arc::downgrade(&outcome);
+                outcome
+            })
+        })
     }
 }
 
@@ -88,8 +101,17 @@ fn share(held: Arc<Held>) -> Json {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::clock::Timestamp;
+
+    const ANN: Owner = Owner::from_parts(1, [1; 32]);
+    const BO: Owner = Owner::from_parts(1, [2; 32]);
+
+    fn large(kibibytes: usize) -> LargeOutcomes {
+        LargeOutcomes::new(kibibytes, Duration::from_secs(1), Owner::from_parts(1, [0; 32]))
+    }
 
     fn id(at: u64) -> TaskId {
         TaskId::generate(Timestamp::from_millis(at))
@@ -99,19 +121,67 @@ mod tests {
         std::future::ready(Ok(Json::string(&"x".repeat(100))))
     }
 
+    fn never() -> std::future::Pending<Result<Json, ReadError>> {
+        std::future::pending()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_outcome_in_use_is_not_loaded_again_and_gives_its_room_back_with_its_last_piece() {
-        let large = LargeOutcomes::new(4, Duration::from_secs(1));
+        let large = large(4);
         let (one, two) = (id(1), id(2));
-        let first = large.get(one, 3 << 10, text()).await.unwrap();
-        let never = std::future::pending::<Result<Json, ReadError>>();
-        let second = large.get(one, 3 << 10, never).await.unwrap();
+        let first = large.get(&ANN, one, 3 << 10, text()).await.unwrap();
+        let second = large.get(&ANN, one, 3 << 10, never()).await.unwrap();
         assert_eq!(first.bytes().as_ptr(), second.bytes().as_ptr());
         let piece = second.bytes().slice(1..5);
         drop((first, second));
-        assert!(matches!(large.get(two, 1 << 10, text()).await, Err(ReadError::Busy)));
+        let before = Instant::now();
+        assert!(matches!(large.get(&ANN, two, 1 << 10, text()).await, Err(ReadError::Busy)));
+        assert_eq!(before.elapsed().as_secs(), 1);
         drop(piece);
-        large.get(two, 1 << 40, text()).await.unwrap();
-        assert_eq!(large.room.available_permits(), 4);
+        large.get(&ANN, two, 1 << 40, text()).await.unwrap();
+        assert_eq!(format!("{:?}", large.room), "Room { most: 4, taken: 0, .. }");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_ask_for_an_outcome_before_it_is_loaded_have_the_same_one() {
+        let (large, one) = (large(16), id(1));
+        let (loaded, loading) = tokio::sync::oneshot::channel();
+        let load = async { loading.await.unwrap() };
+        let mut first = Box::pin(large.get(&ANN, one, 8 << 10, load));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut others: Vec<_> = (0..100).map(|_| Box::pin(large.get(&ANN, one, 8 << 10, never()))).collect();
+        assert!(others.iter_mut().all(|other| other.as_mut().now_or_never().is_none()));
+        loaded.send(text().await).unwrap();
+        let first = first.await.unwrap();
+        for other in others {
+            assert_eq!(other.await.unwrap().bytes().as_ptr(), first.bytes().as_ptr());
+        }
+        assert_eq!(format!("{:?}", large.room), "Room { most: 16, taken: 9, .. }");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_loads_and_leaves_or_fails_leaves_it_to_the_next() {
+        let (large, one) = (large(16), id(1));
+        let mut gone = Box::pin(large.get(&ANN, one, 8 << 10, never()));
+        assert!(gone.as_mut().now_or_never().is_none());
+        let fails = std::future::ready(Err(ReadError::Damaged));
+        let (mut failing, mut next) =
+            (Box::pin(large.get(&ANN, one, 8 << 10, fails)), Box::pin(large.get(&ANN, one, 8 << 10, text())));
+        assert!(failing.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
+        drop(gone);
+        assert!(matches!(failing.await, Err(ReadError::Damaged)));
+        assert!(next.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_who_reads_nothing_keeps_no_other_waiting() {
+        let large = large(64);
+        let mut unread = Vec::new();
+        while let Some(read) = large.get(&ANN, id(unread.len() as u64), 12 << 10, text()).now_or_never() {
+            unread.push(read.unwrap());
+        }
+        let mut more: Vec<_> = (0..50).map(|_| Box::pin(large.get(&ANN, id(2), 12 << 10, text()))).collect();
+        assert!(more.iter_mut().all(|one| one.as_mut().now_or_never().is_none()));
+        assert!(large.get(&BO, id(3), 30 << 10, text()).now_or_never().is_some());
     }
 }

@@ -26,6 +26,7 @@ use super::shared::{CommittedCounts, Hot, Shared, Slot};
 use super::space::Space;
 use crate::clock::SharedClock;
 use crate::config::{Durability, StoreConfig};
+use crate::protocol::Principal;
 use crate::shared_map::SharedMap;
 use crate::task::{OwnerKey, Task, TaskId};
 
@@ -68,12 +69,16 @@ const WITH_OWNERS: u32 = 3;
 const LISTED_AT_ONCE: usize = 4096;
 
 /// Kibibytes of large outcomes that are being sent at the same time.
-const LARGE_AT_ONCE: u32 = 256 << 10;
+const LARGE_AT_ONCE: usize = 256 << 10;
 /// How long a read waits for that.
 const LARGE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens or creates the store. Blocks. A store that is refused is what it was.
 pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, OpenCause> {
+    // sled panics where it is opened before 1970, which would pass for damage.
+    if !clock.now().is_plausible() {
+        return Err(OpenCause::Clock);
+    }
     let (directory, marker) = Directory::take(&config.path)?;
     let original = match marker.state {
         MarkerState::Creating => None,
@@ -118,7 +123,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         luggage: beside,
         hot,
         cache: OutcomeCache::new(outcome_bytes),
-        large: LargeOutcomes::new(LARGE_AT_ONCE, LARGE_PATIENCE),
+        large: LargeOutcomes::new(LARGE_AT_ONCE, LARGE_PATIENCE, found.key.owner(&Principal::Local)),
         files: OutcomeFiles::new(directory.path()),
         space: Space::new(directory.path(), config.min_free_bytes),
         watched: SharedMap::default(),

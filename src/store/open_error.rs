@@ -41,6 +41,8 @@ pub enum OpenCause {
     Io(io::Error),
     /// sled's flush does not reach the disk in this program.
     NotDurable,
+    /// The clock of this machine shows a time before 1970 or after 9999. Nothing in the directory was looked at.
+    Clock,
 }
 
 /// Why a path is no store.
@@ -96,6 +98,7 @@ impl OpenError {
             OpenCause::Full(_) => 75,
             OpenCause::Denied(_) => 76,
             OpenCause::NotDurable => 77,
+            OpenCause::Clock => 78,
         }
     }
 }
@@ -166,6 +169,11 @@ impl fmt::Display for OpenError {
                 f,
                 "writes to the store {path} would not survive a power cut, since this program does not replace sync_file_range; \
                  use the raincheck binary, or set store.durability = \"process\""
+            ),
+            OpenCause::Clock => write!(
+                f,
+                "the store {path} was not opened: the clock of this machine shows a time before 1970 or after 9999; \
+                 set it and start again"
             ),
         }
     }

@@ -151,7 +151,7 @@ pub(super) async fn read(shared: &Arc<Shared>, task: &Task) -> Result<Json, Read
     };
     let load = read_file(shared, name, stored);
     if stored.len >= LARGE {
-        return shared.large.get(id, stored.len, load).await;
+        return shared.large.get(&task.owner, id, stored.len, load).await;
     }
     let outcome = load.await?;
     shared.cache.put(id, &outcome);

@@ -337,6 +337,62 @@ fn what_has_expired_since_the_batch_began_is_purged_and_what_has_not_stays_to_be
     }
 }
 
+/// Adds operations to a batch, and says of each creation whether it may be.
+fn decided(batch: &mut Batch<'_>, tasks: &[Task]) -> Vec<bool> {
+    let create = |task: &Task| {
+        let (answer, mut answered) = oneshot::channel();
+        batch.add(Op::Create { task: task.clone(), record: encode(task), luggage: Box::default(), answer });
+        // What is refused is answered at once.
+        answered.try_recv().is_err()
+    };
+    tasks.iter().map(create).collect()
+}
+
+/// They are not on the disk yet, and nobody has counted.
+#[test]
+fn what_is_made_and_purged_in_the_same_batch_counts_for_its_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = super::open::open(&in_directory(directory.path()), Arc::new(SystemClock)).unwrap();
+    let (committer, shared) = (parts.committer, parts.shared);
+    let expiry = Expiry::Limited { ttl: Duration::ZERO, keep: Duration::ZERO };
+    let ended = || Task { expiry, ..example(State::Cancelled { by: Canceller::Owner }, Asked::default()) };
+    let Slot::Open(engine) = &*shared.engine.read().unwrap() else { panic!("closed") };
+    let mut tally = Tally::default();
+    let mut batch = Batch::new(&shared, engine, committer.counts, &mut tally);
+    let of_one: Vec<Task> = std::iter::repeat_with(ended).take(10).collect();
+    let may_be = decided(&mut batch, &of_one);
+    assert_eq!(may_be.iter().filter(|may_be| **may_be).count(), 9, "the last of ten places is for another owner");
+    let mut counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
+
+    shared.quotas.write().unwrap().all = Some(9);
+    let mut tally = Tally::default();
+    let mut batch = Batch::new(&shared, engine, counts, &mut tally);
+    let first = ExpiryKey { expires: of_one[0].expires().unwrap(), id: of_one[0].id };
+    batch.add(Op::Purge { keys: vec![first], answer: oneshot::channel().0 });
+    assert_eq!(decided(&mut batch, &[ended(), ended()]), [true, false]);
+    counts = batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
+    assert_eq!(counts.tasks, 9);
+}
+
+#[test]
+fn whoever_watches_a_task_is_told_when_a_change_of_it_is_durable() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = super::open::open(&in_directory(directory.path()), Arc::new(SystemClock)).unwrap();
+    let (committer, shared) = (parts.committer, parts.shared);
+    let [task, other] = [State::Queued, State::Queued].map(|state| example(state, Asked::default()));
+    let watch = |task: &Task| {
+        shared.watched.update_or_insert(task.id, || tokio::sync::watch::Sender::new(()), |sender| sender.subscribe())
+    };
+    let (seen, unseen) = (watch(&task), watch(&other));
+    let Slot::Open(engine) = &*shared.engine.read().unwrap() else { panic!("closed") };
+    let mut tally = Tally::default();
+    let mut batch = Batch::new(&shared, engine, committer.counts, &mut tally);
+    assert_eq!(decided(&mut batch, &[task]), [true]);
+    assert!(!seen.has_changed().unwrap());
+    batch.commit().unwrap_or_else(|failed| panic!("{}", failed.error));
+    assert_eq!((seen.has_changed().unwrap(), unseen.has_changed().unwrap()), (true, false));
+}
+
 fn in_directory(path: &std::path::Path) -> StoreConfig {
     StoreConfig {
         path: path.join("store"),

@@ -177,4 +177,17 @@ mod tests {
         let twice = again.apply(Change::Start, now).unwrap();
         assert_eq!(twice.apply(Change::Rerun(Duration::ZERO), now), Err(Refusal::RunAgain));
     }
+
+    #[test]
+    fn a_result_is_kept_for_as_long_as_is_promised_from_its_end_on() {
+        let now = Timestamp::from_millis(1000);
+        let (minute, owner) = (Duration::from_mins(1), Owner::from_parts(1, [0; 32]));
+        let expiry = Expiry::Limited { ttl: minute, keep: minute * 10 };
+        let queued = Task::queued(TaskId::generate(now), owner, "s".to_owned(), "t".to_owned(), now, expiry);
+        let running = queued.apply(Change::Start, now).unwrap();
+        assert_eq!(running.expires(), None);
+        let end = now.after(minute * 5);
+        let ended = running.apply(Change::Cancel(Canceller::Owner), end).unwrap();
+        assert_eq!(ended.expires(), Some(end.after(minute * 10)));
+    }
 }

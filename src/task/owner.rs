@@ -171,4 +171,16 @@ mod tests {
         let principal = Principal::Named("ann".into());
         assert_ne!(OwnerKey::from_bytes([1; 32]).owner(&principal), OwnerKey::from_bytes([2; 32]).owner(&principal));
     }
+
+    #[test]
+    fn every_byte_of_a_digest_tells_owners_apart() {
+        let owner = Owner::from_parts(Owner::SCHEME, [7; 32]);
+        for at in 0..32 {
+            for bit in 0..8 {
+                let mut digest = [7; 32];
+                digest[at] ^= 1 << bit;
+                assert_ne!(Owner::from_parts(Owner::SCHEME, digest), owner, "byte {at}, bit {bit}");
+            }
+        }
+    }
 }

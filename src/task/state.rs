@@ -390,4 +390,15 @@ mod tests {
         }
         assert_eq!(state.apply(Change::Ask(question(99, "z")), NOW), Err(Refusal::TooMuchAsked));
     }
+
+    #[test]
+    fn what_a_run_has_taken_stands_still_while_it_asks() {
+        let at = Timestamp::from_millis;
+        let running = State::Running { started: at(1000) };
+        assert_eq!(running.ran(at(1500)), Some(Duration::from_millis(500)));
+        let asked = running.apply(Change::Ask(question(1, "a")), at(1500)).unwrap();
+        assert_eq!(asked.ran(at(9000)), Some(Duration::from_millis(500)));
+        let goes_on = asked.apply(Change::Answer("a".to_owned()), at(9000)).unwrap();
+        assert_eq!(goes_on.ran(at(9100)), Some(Duration::from_millis(600)));
+    }
 }

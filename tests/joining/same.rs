@@ -112,14 +112,22 @@ async fn a_key_on_anything_but_a_tool_means_nothing() {
 
 #[tokio::test]
 async fn the_same_key_at_another_server_is_another_call() {
-    let proxy = ended().await;
-    let (scripted, mut sent) = Scripted::new();
-    let policies = Policies::uniform(policy(Mode::Auto));
-    let other = TasksLayer::new(proxy.runner.clone(), "others", policies).layer(scripted);
-    let reply = other.oneshot(call(Kind::Plain)).await.unwrap().in_background();
-    sent.recv().await.unwrap().1.done(done());
-    let Outcome::Result(result) = outcome(reply).await else { panic!() };
-    assert_eq!(result.as_str(), RESULT);
+    let dedupe = Dedupe::Window(std::time::Duration::from_hours(1));
+    let policy = ToolPolicy { dedupe, ..policy(Mode::Auto) };
+    // A key of the caller, and one that is made of the arguments.
+    for call in [call(Kind::Plain), call_of(Principal::Named("ann".into()), Kind::Plain, export())] {
+        let mut proxy = Proxy::new(policy.clone());
+        let one = proxy.send(call.clone()).await;
+        proxy.next_sent().await.1.done(done());
+        outcome(one).await;
+        let (scripted, mut sent) = Scripted::new();
+        let policies = Policies::uniform(policy.clone());
+        let other = TasksLayer::new(proxy.runner.clone(), "others", policies).layer(scripted);
+        let reply = other.oneshot(call).await.unwrap().in_background();
+        sent.recv().await.unwrap().1.done(done());
+        let Outcome::Result(result) = outcome(reply).await else { panic!() };
+        assert_eq!(result.as_str(), RESULT);
+    }
 }
 
 /// A server of 2026-07-28 asks in this way, and its client keeps the key.

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use raincheck::store::{Damage, Ending, NotAStore, OpenCause, OpenError, Shelf};
+use raincheck::clock::{ManualClock, SharedClock, Timestamp};
+use raincheck::jobs::Jobs;
+use raincheck::store::{Damage, Ending, NotAStore, OpenCause, OpenError, Shelf, Store};
 
 use crate::signs;
-use crate::support::{TestStore, expiry, json, open};
+use crate::support::{TestStore, config, expiry, json, open};
 
 /// Opening must fail; with one line, and the exit code.
 #[track_caller]
@@ -325,4 +328,20 @@ fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
 fn differences<'a>(before: &'a BTreeMap<String, Vec<u8>>, after: &'a BTreeMap<String, Vec<u8>>) -> Vec<&'a str> {
     let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     names.into_iter().filter(|name| before.get(*name) != after.get(*name)).map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn a_clock_before_1970_or_after_9999_is_refused_and_nothing_is_touched() {
+    let test = closed_store().await;
+    let path = test.directory.path().join("store");
+    let before = contents(&path);
+    let fresh = test.directory.path().join("fresh");
+    for (millis, path) in [(0, &path), (253_402_300_800_000, &path), (0, &fresh)] {
+        let clock: SharedClock = Arc::new(ManualClock::new(Timestamp::from_millis(millis)));
+        let error = Store::open(&config(path), clock, &Jobs::new()).err().unwrap();
+        assert!(matches!(error.cause(), OpenCause::Clock) && error.exit_code() == 78, "{error}");
+        assert!(error.to_string().contains("the clock of this machine"), "{error}");
+    }
+    assert!(contents(&path) == before && !fresh.exists());
+    open(&path).unwrap();
 }

@@ -273,6 +273,28 @@ async fn keys_are_used_for_a_day_while_the_issuer_is_away_and_no_longer() {
     assert_eq!(why(&verifier, &token).await, "taken");
 }
 
+/// Whether or not there are keys, an issuer that fails is let be for a while.
+#[tokio::test(start_paused = true)]
+async fn after_a_fetch_that_failed_the_issuer_is_let_be_for_ten_seconds() {
+    let (a, b) = (signer("a", Algorithm::ES256), signer("b", Algorithm::ES256));
+    let (_directory, path, verifier) = from_file("no key set");
+    let (token, new) = (a.sign(&claims(|_| {})), b.sign(&claims(|_| {})));
+    assert_eq!(why(&verifier, &token).await, "no keys");
+    std::fs::write(&path, key_set(&[&a])).unwrap();
+    tokio::time::advance(Duration::from_secs(9)).await;
+    assert_eq!(why(&verifier, &token).await, "no keys");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(why(&verifier, &token).await, "taken");
+    tokio::time::advance(Duration::from_mins(1)).await;
+    std::fs::write(&path, "no key set").unwrap();
+    assert_eq!(why(&verifier, &new).await, "no keys");
+    std::fs::write(&path, key_set(&[&a, &b])).unwrap();
+    tokio::time::advance(Duration::from_secs(9)).await;
+    assert_eq!(why(&verifier, &new).await, "no keys");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(why(&verifier, &new).await, "taken");
+}
+
 /// Serves one answer to everybody, and counts.
 async fn issuer(answer: String) -> (KeySource, Arc<AtomicUsize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

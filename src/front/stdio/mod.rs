@@ -118,3 +118,38 @@ impl<S> fmt::Debug for StdioFront<S> {
         f.debug_struct("StdioFront").field("server", &self.server).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::protocol::{Json, Outcome};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// Serves a client that ends its input, or one that does nothing, until `jobs` are stopped; whether it is said to have left.
+    async fn has_left(ends_its_input: bool, jobs: Jobs) -> bool {
+        let service = tower::service_fn(|_: Call| {
+            ready(Ok::<_, Infallible>(Reply::ready(Outcome::Result(Json::empty_object()))))
+        });
+        let front = StdioFront::new("s", service, Limits::default());
+        let left = front.left();
+        assert!(!left.is_cancelled());
+        let ((near, far), (output, _reader)) = (tokio::io::duplex(64), tokio::io::duplex(64));
+        let _open = (!ends_its_input).then_some(far);
+        let served = front.serve(near, output, pending(), jobs, Duration::from_secs(1), ready(()));
+        timeout(PATIENCE, served).await.unwrap();
+        left.is_cancelled()
+    }
+
+    #[tokio::test]
+    async fn a_client_that_ends_its_input_has_left_and_one_that_is_stopped_has_not() {
+        assert!(has_left(true, Jobs::new()).await);
+        let stopped = Jobs::new();
+        stopped.stop();
+        assert!(!has_left(false, stopped).await);
+    }
+}

@@ -107,4 +107,18 @@ mod tests {
         drop(waiting);
         assert_eq!(gate.running(), 1);
     }
+
+    #[test]
+    fn of_several_runs_that_were_stopped_the_first_that_makes_room_is_told() {
+        let (gate, of) = (gate(10, 10), runs(4));
+        let kept =
+            |secs| Kept { until: Instant::now() + Duration::from_secs(secs), rule: Linger::AtMost(Duration::ZERO) };
+        let (late, soon, other) = (kept(9), kept(5), kept(1));
+        let _late = of.free(&gate, "ann", "t").linger(late);
+        let _other = runs(1).free(&gate, "ann", "u").linger(other);
+        let _soon = of.free(&gate, "ann", "t").linger(soon);
+        let _go_on = (of.free(&gate, "ann", "t"), of.free(&gate, "bo", "t"));
+        let waiting = of.wait(&gate, "cy", "t");
+        assert_eq!(waiting.watcher().kept(), Some(soon));
+    }
 }

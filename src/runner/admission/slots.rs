@@ -265,3 +265,47 @@ impl Row for PartRow {
         self.running == 0 && self.aside == 0 && self.starts.is_full(now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Bounds;
+    use super::super::gate::{Entry, Gate, Guest};
+    use super::super::tests::{Of, gate};
+    use super::*;
+    use crate::config::{OwnerLimits, ToolPolicy};
+    use crate::protocol::{Principal, Retry};
+
+    #[test]
+    fn what_an_owner_has_had_of_the_rate_of_all_is_remembered_however_many_others_come() {
+        let rate = Rate { count: 8, per: Duration::from_hours(8) };
+        let gate = Gate::new(Bounds { running: 100, waiting: 100, rate: Some(rate) });
+        let of = Of::default();
+        for _ in 0..7 {
+            drop(of.free(&gate, "ann", "t"));
+        }
+        for n in 0..2000 {
+            let who = Principal::Named(format!("owner {n}").into());
+            let Ok(Entry::Free(permits)) = gate.enter(&Guest { principal: &who, tool: None }) else {
+                panic!("no slot")
+            };
+            drop(permits);
+        }
+        assert!(of.refused(&gate, "ann", "t").message.contains("your share"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_for_who_could_not_come_for_a_limit_of_its_own() {
+        let gate = gate(100, 100);
+        let rate = Some(Rate { count: 2, per: Duration::from_mins(1) });
+        let of = Of::tool(ToolPolicy { rate, ..ToolPolicy::default() });
+        let own = OwnerLimits { rate: Some(Rate { count: 1, per: Duration::from_hours(1) }), ..OwnerLimits::default() };
+        let anns = Of { policy: ToolPolicy { rate, ..ToolPolicy::default() }, limits: own };
+        drop((anns.free(&gate, "ann", "t"), of.free(&gate, "bo", "t")));
+        let refused = anns.refused(&gate, "ann", "t").retry;
+        assert!(matches!(refused, Retry::After(wait) if wait > Duration::from_mins(2)), "{refused:?}");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        of.free(&gate, "cy", "t");
+    }
+}

@@ -13,12 +13,12 @@ use crate::protocol::{Failure, Principal, Reason, Retry};
 /// What a test says of a call.
 #[derive(Default)]
 pub(super) struct Of {
-    policy: ToolPolicy,
-    limits: OwnerLimits,
+    pub(super) policy: ToolPolicy,
+    pub(super) limits: OwnerLimits,
 }
 
 impl Of {
-    fn tool(policy: ToolPolicy) -> Self {
+    pub(super) fn tool(policy: ToolPolicy) -> Self {
         Self { policy, ..Self::default() }
     }
 
@@ -46,7 +46,7 @@ impl Of {
         }
     }
 
-    fn refused(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Failure {
+    pub(super) fn refused(&self, gate: &Arc<Gate>, who: &str, name: &str) -> Failure {
         self.enter(gate, who, name).unwrap_err()
     }
 }

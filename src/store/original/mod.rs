@@ -385,6 +385,36 @@ mod tests {
     }
 
     #[test]
+    fn what_was_kept_and_damaged_since_is_not_put_back() {
+        let (directory, _) = store();
+        drop(Original::keep(directory.path()).unwrap());
+        open_and_end(directory.path());
+        let (now, kept) = (contents(directory.path()), directory.path().join(KEPT));
+        let mut bytes = fs::read(&kept).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&kept, bytes).unwrap();
+        put_back_left_over(directory.path()).unwrap();
+        assert!(contents(directory.path()) == now && !kept.exists());
+    }
+
+    #[test]
+    fn what_was_free_and_what_was_not_there_is_so_again() {
+        let (directory, _) = store();
+        let (database, blobs) = (directory.path().join(DATABASE), directory.path().join(SLEDS_BLOBS));
+        let file = OpenOptions::new().write(true).open(&database).unwrap();
+        let end = file.metadata().unwrap().len().next_multiple_of(SEGMENT);
+        file.set_len(end + SEGMENT).unwrap();
+        fs::remove_dir(&blobs).unwrap();
+        let before = contents(directory.path());
+        drop(Original::keep(directory.path()).unwrap());
+        file.write_all_at(&[7; 4096], end + 100).unwrap();
+        fs::create_dir(&blobs).unwrap();
+        put_back_left_over(directory.path()).unwrap();
+        assert!(contents(directory.path()) == before && !blobs.exists());
+    }
+
+    #[test]
     fn little_is_kept_of_a_store_that_is_in_order() {
         let (directory, before) = store();
         drop(Original::keep(directory.path()).unwrap());
