@@ -5,13 +5,16 @@ use std::time::Duration;
 use crate::config::the_server;
 use crate::protocol::{Failure, Json, Outcome, Reason, Retry};
 
+/// What an answer that is none means for the call.
+const MAY_HAVE_RUN: &str = "; the tool may have run";
+const HAS_RUN: &str = "; the tool has run";
+
 /// What a successful answer means. Every result of MCP is an object.
 pub(super) fn of_result(result: Json) -> Outcome {
     if result.is_object() {
         Outcome::Result(result)
     } else {
-        let text = "the server answered with a result that is no object; the tool may have run";
-        Outcome::Failed(Failure::new(Reason::BadAnswer, text, Retry::Unknown))
+        Outcome::Failed(bad_answer("the server answered with a result that is no object"))
     }
 }
 
@@ -66,8 +69,25 @@ pub(super) fn stopping() -> Failure {
     Failure::new(Reason::Stopping, "the proxy is stopping; nothing was sent", Retry::SOON)
 }
 
+/// The answer cannot be passed on; `what` says why.
+pub(super) fn bad_answer(what: &str) -> Failure {
+    Failure::new(Reason::BadAnswer, format!("{what}{MAY_HAVE_RUN}"), Retry::Unknown)
+}
+
+/// The answer is nested deeper than a message may be.
+pub(super) fn too_deep(limit: usize) -> Failure {
+    let what = format!("the answer is nested deeper than {limit} levels, the most that limits.depth allows");
+    Failure::new(Reason::BadAnswer, format!("{what}{HAS_RUN}"), Retry::No)
+}
+
+/// What happened, without what it means for a call, of a request that was none.
+pub(super) fn without_call(failure: &Failure) -> &str {
+    let how = failure.how();
+    how.strip_suffix(MAY_HAVE_RUN).or_else(|| how.strip_suffix(HAS_RUN)).unwrap_or(how)
+}
+
 /// The answer is longer than a message may be.
 pub(super) fn too_large(limit: usize) -> Failure {
-    let text = format!("the answer has more than {limit} bytes, the most that limits.message allows; the tool has run");
-    Failure::new(Reason::TooLarge, text, Retry::No)
+    let what = format!("the answer has more than {limit} bytes, the most that limits.message allows");
+    Failure::new(Reason::TooLarge, format!("{what}{HAS_RUN}"), Retry::No)
 }
