@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::failure::Failure;
 use super::json::Json;
 use super::reply::{Event, Outcome, WaitsFor};
+use super::stop::StopCause;
 
 /// The end of a [`Reply`](super::reply::Reply) that the server's side holds. Dropping it without an outcome ends the call
 /// as outcome unknown.
@@ -41,8 +42,8 @@ struct State {
     end: End,
     reader: Reader,
     cancelled: bool,
-    /// The reader did not just leave.
-    called_off: bool,
+    /// Why, if the reader did not just leave.
+    called_off: Option<StopCause>,
     /// The call goes on without a reader, for another process.
     left_running: bool,
     turn: Turn,
@@ -92,7 +93,7 @@ pub(super) fn line() -> (ReplySender, Events) {
         end: End::Open,
         reader: Reader::Here(None),
         cancelled: false,
-        called_off: false,
+        called_off: None,
         left_running: false,
         turn: Turn::Free,
     };
@@ -134,10 +135,11 @@ impl Events {
         EventSender(Arc::clone(&self.0))
     }
 
-    /// Asks the server to stop.
-    pub(super) fn cancel(&self) {
+    /// Asks the server to stop. The first cause counts.
+    pub(super) fn cancel(&self, cause: StopCause) {
         let mut state = self.0.state();
-        (state.cancelled, state.called_off) = (true, true);
+        state.cancelled = true;
+        state.called_off.get_or_insert(cause);
         drop(state);
         self.0.wish.notify_waiters();
     }
@@ -324,7 +326,12 @@ impl ReplySender {
 
     /// Whether the reader has cancelled the call, and did not just leave.
     pub fn is_called_off(&self) -> bool {
-        self.0.state().called_off
+        self.0.state().called_off.is_some()
+    }
+
+    /// Why the call is to be stopped.
+    pub fn stop_cause(&self) -> StopCause {
+        self.0.state().called_off.unwrap_or_default()
     }
 
     /// Whether the call is not to be stopped although nobody reads any more: another process will resume it.
@@ -384,5 +391,10 @@ impl Cancellation {
     /// Resolves when the call is to be stopped.
     pub async fn cancelled(&self) {
         self.0.until(|state| state.cancelled).await;
+    }
+
+    /// Why.
+    pub fn cause(&self) -> StopCause {
+        self.0.state().called_off.unwrap_or_default()
     }
 }

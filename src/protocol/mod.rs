@@ -23,6 +23,7 @@ pub mod reshape;
 pub(crate) mod room;
 pub mod rope;
 pub mod sse;
+mod stop;
 mod subscription;
 
 pub use anchor::Anchor;
@@ -41,6 +42,7 @@ pub use param_headers::HeaderRules;
 pub use progress::Progress;
 pub use reply::{Event, EventSender, Handle, Notification, Outcome, Reply, ReplySender, WaitsFor};
 pub use rope::Rope;
+pub use stop::StopCause;
 pub use subscription::{ACKNOWLEDGED, Said};
 
 /// The revision of MCP that clients in front speak.

@@ -15,6 +15,7 @@ use super::json::Json;
 use super::line::{self, Events};
 use super::progress::Progress;
 use super::rope::Rope;
+use super::stop::StopCause;
 use crate::jobs::{HeldJob, Jobs};
 
 pub use super::line::{Cancellation, EventSender, ReplySender};
@@ -166,8 +167,13 @@ impl Reply {
 
     /// Asks the server to stop, and goes on listening: the answer may still win.
     pub fn cancel(&self) {
+        self.cancel_for(StopCause::Caller);
+    }
+
+    /// The same, for another cause than the caller's wish.
+    pub fn cancel_for(&self, cause: StopCause) {
         if let Source::Open(open) = &self.0 {
-            open.events.cancel();
+            open.events.cancel(cause);
         }
     }
 

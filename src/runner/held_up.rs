@@ -15,7 +15,7 @@ use super::run::{Permits, Run};
 use super::seat::{Held, Seat, Standing};
 use super::shown::Stage;
 use crate::history::End;
-use crate::protocol::{Event, Failure, Outcome, Reason, Retry, WaitsFor};
+use crate::protocol::{Event, Failure, Outcome, Reason, Retry, StopCause, WaitsFor};
 
 /// How long the record waits for the store before the call is attended again.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl Attendance {
             return self.is_not_sent(seat, not_begun_for_operator()).await;
         }
         self.remember(End::Cancelled);
-        self.tell_to_stop();
+        self.tell_to_stop(StopCause::Operator);
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 
@@ -127,7 +127,7 @@ impl Attendance {
             None => None,
         };
         let Some(seat) = begun else {
-            self.running.stop();
+            self.running.stop(StopCause::Caller);
             return None;
         };
         if let Some(fare) = &mut self.fare {
@@ -139,13 +139,13 @@ impl Attendance {
 
     /// Leaves a call that waits to the next process, if that can send it; else it ends.
     pub(super) async fn leave_unsent(&mut self, seat: Seat) {
-        self.running.stop();
+        self.running.stop(StopCause::GivenUp(Reason::Stopping));
         self.run.leave_waiting(seat).await;
     }
 
     /// Ends a call that waits: it is not sent any more.
     pub(super) async fn is_not_sent(&mut self, seat: Seat, failure: Failure) {
-        self.running.stop();
+        self.running.stop(StopCause::GivenUp(failure.reason));
         let outcome = self.run.not_sent(failure);
         self.end(seat, outcome).await;
     }

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tower::ServiceExt;
 use tower_service::Service;
 
-use crate::protocol::{Call, Event, Failure, Outcome, Reply};
+use crate::protocol::{Call, Event, Failure, Outcome, Reply, StopCause};
 
 /// A call that was sent. To `Replying` when the service has taken it, to `Over` with its outcome.
 pub(super) enum Running {
@@ -52,11 +52,11 @@ impl Running {
     }
 
     /// Asks the server to stop, and goes on listening.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop(&mut self, cause: StopCause) {
         match self {
             Self::Sending(_) => *self = Self::Over,
             Self::Replying(reply) => {
-                reply.cancel();
+                reply.cancel_for(cause);
                 // What comes next may be a wait for the store.
                 reply.send_to_background();
             }

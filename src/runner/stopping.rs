@@ -5,12 +5,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::attend::Attendance;
+use super::live::Live;
 use super::remember::end_of_failure;
 use super::running::Running;
 use super::seat::Seat;
 use super::{Kept, Linger};
 use crate::history::End;
-use crate::protocol::{Failure, Outcome};
+use crate::protocol::{Failure, Outcome, StopCause};
+use crate::task::Canceller;
 
 /// How long a result may still win after a stop.
 const STOP_GRACE: Duration = Duration::from_secs(1);
@@ -22,7 +24,7 @@ impl Attendance {
             return self.is_not_sent(seat, failure).await;
         }
         self.remember(end_of_failure(&failure));
-        self.tell_to_stop();
+        self.tell_to_stop(StopCause::GivenUp(failure.reason));
         self.end(seat, Outcome::Failed(failure)).await;
     }
 
@@ -30,7 +32,10 @@ impl Attendance {
     pub(super) async fn stop(&mut self, seat: Seat) {
         self.remember(End::Cancelled);
         let asks = self.desk.as_ref().is_some_and(|desk| !desk.board.is_empty());
-        self.tell_to_stop();
+        self.tell_to_stop(match seat.live().map(Live::canceller) {
+            Some(Canceller::Operator) => StopCause::Operator,
+            Some(Canceller::Owner) | None => StopCause::Caller,
+        });
         if !seat.is_recorded() {
             return;
         }
@@ -60,8 +65,8 @@ impl Attendance {
     }
 
     /// Tells the server to stop. From now on whoever waits for the slots is told why.
-    pub(super) fn tell_to_stop(&mut self) {
-        self.running.stop();
+    pub(super) fn tell_to_stop(&mut self, cause: StopCause) {
+        self.running.stop(cause);
         if !matches!(self.running, Running::Over) {
             let kept = Kept { until: self.lingers_until(), rule: self.run.plan.linger };
             self.lingering = self.permits.take().map(|permits| permits.linger(kept));

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::outcome;
-use super::pending::Pending;
+use super::pending::{Pending, Taken};
 use super::questions::{Floor, Origin, Request};
 use super::wire::ServerEra;
 use crate::protocol::{Json, Message, Outcome, Rope};
@@ -11,6 +11,8 @@ use crate::protocol::{Json, Message, Outcome, Rope};
 /// What must be known of a connection to take its messages in.
 #[derive(Debug)]
 pub(super) struct Peer<'a> {
+    /// The server's name.
+    pub(super) server: &'a str,
     /// Which kind of revision the server speaks.
     pub(super) era: ServerEra,
     /// Whether several principals share the connection: what names no call may then be anybody's.
@@ -44,9 +46,25 @@ where
 impl Peer<'_> {
     /// Takes an answer in: its call is over.
     pub(super) fn answered(&self, id: Option<&Json>, outcome: Outcome) {
-        if let Some(call) = self.pending.answer(id, outcome) {
+        self.taken(self.pending.answer(id, outcome));
+    }
+
+    /// Takes an answer in that breaks off before its id.
+    pub(super) fn answered_unread(&self, outcome: Outcome) {
+        self.taken(self.pending.answer_unread(outcome));
+    }
+
+    fn taken(&self, taken: Taken) {
+        match taken {
             // Not left to whoever waits for it, who may not have looked yet when the server asks the next thing.
-            self.floor.answered(call);
+            Taken::ByCall(call) => self.floor.answered(call),
+            Taken::Late | Taken::ByAll => {}
+            Taken::ByNone(count) if count <= 10 || count.is_power_of_two() => tracing::debug!(
+                server = self.server,
+                count,
+                "an answer of the server names no call of ours and was dropped; a call that it was for ends by its timeout"
+            ),
+            Taken::ByNone(_) => {}
         }
     }
 

@@ -12,6 +12,7 @@ mod later;
 mod listening;
 mod log_level;
 mod look;
+mod naming;
 mod outcome;
 mod pending;
 mod questions;

@@ -6,6 +6,10 @@ use super::wire::ServerEra;
 use crate::config::the_server;
 use crate::protocol::{Failure, Json, Outcome, Reason, Retry, reshape};
 
+/// What an answer that is none means for the call.
+const MAY_HAVE_RUN: &str = "; the tool may have run";
+const HAS_RUN: &str = "; the tool has run";
+
 /// What a successful answer of a server of that era means. Every result of MCP is an object. `resultType` is a word of
 /// 2026-07-28: an older server means something else by it, which a client would take for a round of questions or a task.
 pub(super) fn of_result(result: Json, era: ServerEra) -> Outcome {
@@ -15,8 +19,7 @@ pub(super) fn of_result(result: Json, era: ServerEra) -> Outcome {
             ServerEra::Modern => result,
         })
     } else {
-        let text = "the server answered with a result that is no object; the tool may have run";
-        Outcome::Failed(Failure::new(Reason::BadAnswer, text, Retry::Unknown))
+        Outcome::Failed(bad_answer("the server answered with a result that is no object"))
     }
 }
 
@@ -71,8 +74,25 @@ pub(super) fn stopping() -> Failure {
     Failure::new(Reason::Stopping, "the proxy is stopping; nothing was sent", Retry::SOON)
 }
 
+/// The answer cannot be passed on; `what` says why.
+pub(super) fn bad_answer(what: &str) -> Failure {
+    Failure::new(Reason::BadAnswer, format!("{what}{MAY_HAVE_RUN}"), Retry::Unknown)
+}
+
+/// The answer is nested deeper than a message may be.
+pub(super) fn too_deep(limit: usize) -> Failure {
+    let what = format!("the answer is nested deeper than {limit} levels, the most that limits.depth allows");
+    Failure::new(Reason::BadAnswer, format!("{what}{HAS_RUN}"), Retry::No)
+}
+
+/// What happened, without what it means for a call, of a request that was none.
+pub(super) fn without_call(failure: &Failure) -> &str {
+    let how = failure.how();
+    how.strip_suffix(MAY_HAVE_RUN).or_else(|| how.strip_suffix(HAS_RUN)).unwrap_or(how)
+}
+
 /// The answer is longer than a message may be.
 pub(super) fn too_large(limit: usize) -> Failure {
-    let text = format!("the answer has more than {limit} bytes, the most that limits.message allows; the tool has run");
-    Failure::new(Reason::TooLarge, text, Retry::No)
+    let what = format!("the answer has more than {limit} bytes, the most that limits.message allows");
+    Failure::new(Reason::TooLarge, format!("{what}{HAS_RUN}"), Retry::No)
 }

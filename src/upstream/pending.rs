@@ -1,8 +1,8 @@
 //! The calls that wait for their answer on one connection, under ids of our own.
 //!
-//! Servers get ids wrong: they send `"5"` for `5`, or `0` or `null` for everything. Since the ids are
-//! ours, the string form is safe to take, and an answer that names no call is safe to take while one
-//! call alone could be meant; otherwise those who wait are told at once instead of being left to hang.
+//! Since the ids are ours, the string form is safe to take. An answer that names no call is safe to take from a server
+//! that names none while one call alone could be meant; otherwise those who wait are told at once instead of being left
+//! to hang. From a server that does name calls it is for none of them (see [`super::naming`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::naming::{Meant, Named, Naming};
 use super::{outcome, subscription};
-use crate::protocol::{Event, Failure, Json, Notification, Outcome, Progress, Reason, ReplySender, Retry};
+use crate::protocol::{Event, Failure, Json, Notification, Outcome, Progress, ReplySender};
 
 /// The waiting calls of one connection.
 #[derive(Debug)]
@@ -43,12 +44,28 @@ pub(super) struct Stopping {
     answer: oneshot::Receiver<Outcome>,
 }
 
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// This call has it.
+    ByCall(u64),
+    /// It came for a call that is over.
+    Late,
+    /// It was for one of the calls that run, and cannot be told for which: all have ended.
+    ByAll,
+    /// It was for no call, as so many on this connection.
+    ByNone(u64),
+}
+
 #[derive(Debug)]
 struct Table {
     /// The next id. Never 0, which confused servers send for anything.
     next: u64,
     entries: BTreeMap<u64, Entry>,
     open: bool,
+    naming: Naming,
+    /// Answers that were for no call.
+    strays: u64,
 }
 
 #[derive(Debug)]
@@ -69,17 +86,8 @@ struct Waiter {
     sender: ReplySender,
     /// Dropped with the waiter, which tells the holder of the ticket; or the way back for a call that was not taken.
     settled: oneshot::Sender<ReplySender>,
-}
-
-/// Whom an answer names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
-    /// The call with this id.
-    Call(u64),
-    /// No call at all: `null`, `0` or no id.
-    Nobody,
-    /// Something that we never sent.
-    Stranger,
+    /// The notes that were written before it (see [`Naming::notes`]).
+    notes: u64,
 }
 
 /// Abandoned calls that are remembered; a server that never answers cancelled calls piles them up.
@@ -87,7 +95,7 @@ const REMEMBERED: usize = 1024;
 
 impl Default for Pending {
     fn default() -> Self {
-        Self(Mutex::new(Table { next: 1, entries: BTreeMap::new(), open: true }))
+        Self(Mutex::new(Table { next: 1, entries: BTreeMap::new(), open: true, naming: Naming::default(), strays: 0 }))
     }
 }
 
@@ -105,7 +113,7 @@ impl Pending {
         let id = table.next;
         table.next += 1;
         let (settled, on_settled) = oneshot::channel();
-        table.entries.insert(id, Entry::Queued(Waiter { sender, settled }));
+        table.entries.insert(id, Entry::Queued(Waiter { sender, settled, notes: 0 }));
         Ok(Ticket { id, settled: on_settled })
     }
 
@@ -113,7 +121,8 @@ impl Pending {
     pub(super) fn send(&self, id: u64) -> bool {
         let mut table = self.table();
         match table.entries.remove(&id) {
-            Some(Entry::Queued(waiter)) if !waiter.sender.is_abandoned() => {
+            Some(Entry::Queued(mut waiter)) if !waiter.sender.is_abandoned() => {
+                waiter.notes = table.naming.notes();
                 table.entries.insert(id, Entry::Sent(waiter));
                 true
             }
@@ -125,35 +134,53 @@ impl Pending {
         }
     }
 
-    /// Takes an answer in, and says whose it was. One that comes late, or for the second time, is dropped.
-    pub(super) fn answer(&self, id: Option<&Json>, outcome: Outcome) -> Option<u64> {
+    /// To be called just before the first byte of an answer or a notification goes out.
+    pub(super) fn note(&self) {
+        self.table().naming.noted();
+    }
+
+    /// Takes an answer in. One that comes late, or for the second time, is dropped.
+    pub(super) fn answer(&self, id: Option<&Json>, outcome: Outcome) -> Taken {
         let mut table = self.table();
-        let call = match table.named(id) {
-            Named::Call(id) => Some(id),
-            // Without a usable id it was sent for the only call that runs.
-            Named::Nobody => table.only_sent(),
-            Named::Stranger => None,
+        let meant = match table.named(id) {
+            Named::Call(id) => {
+                table.answered_by_name(id);
+                return finish(table, id, outcome);
+            }
+            Named::Nobody => table.naming.meant_by_nameless(matches!(outcome, Outcome::Error(_))),
+            Named::Stranger => match table.naming.meant_by_stranger() {
+                // It names another call than the one that runs.
+                Meant::SomeCall => return table.answered_nobody(),
+                meant => meant,
+            },
         };
-        let Some(call) = call else {
-            table.answered_nobody();
-            return None;
-        };
-        let entry = table.entries.remove(&call);
-        drop(table);
-        if let Some(entry) = entry {
-            entry.settle(outcome);
-            Some(call)
-        } else {
-            tracing::debug!(id = call, "an answer came late and was dropped");
-            None
-        }
+        give(table, meant, outcome)
+    }
+
+    /// Takes an answer in that breaks off before its id.
+    pub(super) fn answer_unread(&self, outcome: Outcome) -> Taken {
+        let table = self.table();
+        let meant = table.naming.meant_by_unread();
+        give(table, meant, outcome)
+    }
+
+    /// The call `id` has this outcome, unless it has another already.
+    pub(super) fn settle(&self, id: u64, outcome: Outcome) {
+        finish(self.table(), id, outcome);
+    }
+
+    /// Whether an answer under this id has a call that waits for it.
+    pub(super) fn awaits(&self, id: &Json) -> bool {
+        let table = self.table();
+        let Named::Call(id) = table.named(Some(id)) else { return false };
+        table.entries.get(&id).is_some_and(Entry::is_running)
     }
 
     /// Takes the `params` of a `notifications/progress` in. Only our own tokens count, and only while
     /// the call waits; what comes for one that is over comes back.
     pub(super) fn progress(&self, params: &Json) -> Option<(u64, Progress)> {
         let token = params.member("progressToken")?;
-        let Named::Call(id) = read_id(Some(&token)) else { return None };
+        let Named::Call(id) = Named::read(Some(&token)) else { return None };
         let progress = Progress::read(params)?;
         match self.table().entries.get(&id) {
             Some(Entry::Sent(waiter)) => waiter.sender.event(Event::Progress(progress)),
@@ -177,7 +204,7 @@ impl Pending {
     /// subscriptions).
     pub(super) fn subscribed(&self, method: &str, params: &Json) -> bool {
         let Some((subscription, params)) = subscription::unwrap(params) else { return false };
-        let Named::Call(id) = read_id(Some(&subscription)) else { return false };
+        let Named::Call(id) = Named::read(Some(&subscription)) else { return false };
         if let Some(Entry::Sent(waiter)) = self.table().entries.get(&id) {
             waiter.sender.event(Event::Notification(Notification { method: method.to_owned(), params: Some(params) }));
         }
@@ -310,6 +337,31 @@ impl Stopping {
     }
 }
 
+/// Gives an answer without a usable id to whom it is meant for.
+fn give(mut table: MutexGuard<'_, Table>, meant: Meant, outcome: Outcome) -> Taken {
+    match (meant, table.only_sent()) {
+        (Meant::SomeCall | Meant::LoneCall, Some(id)) => finish(table, id, outcome),
+        (Meant::SomeCall, None) => table.answered_nobody(),
+        (Meant::LoneCall, None) | (Meant::NoCall, _) => {
+            table.strays += 1;
+            Taken::ByNone(table.strays)
+        }
+    }
+}
+
+/// Ends a call, if it still waits.
+fn finish(mut table: MutexGuard<'_, Table>, id: u64, outcome: Outcome) -> Taken {
+    let entry = table.entries.remove(&id);
+    drop(table);
+    if let Some(entry) = entry {
+        entry.settle(outcome);
+        Taken::ByCall(id)
+    } else {
+        tracing::debug!(id, "an answer came late and was dropped");
+        Taken::Late
+    }
+}
+
 async fn forget(answer: oneshot::Receiver<Outcome>, id: u64, pending: &Pending, linger: Duration) {
     if linger.is_zero() || tokio::time::timeout(linger, answer).await.is_err() {
         pending.abandon(id);
@@ -318,9 +370,19 @@ async fn forget(answer: oneshot::Receiver<Outcome>, id: u64, pending: &Pending, 
 
 impl Table {
     fn named(&self, id: Option<&Json>) -> Named {
-        match read_id(id) {
+        match Named::read(id) {
             Named::Call(id) if id >= self.next => Named::Stranger,
+            // What was not asked yet cannot be answered.
+            Named::Call(id) if matches!(self.entries.get(&id), Some(Entry::Queued(_))) => Named::Stranger,
             other => other,
+        }
+    }
+
+    /// The server knows how to name calls.
+    fn answered_by_name(&mut self, id: u64) {
+        self.naming.proven();
+        if let Some(Entry::Sent(waiter)) = self.entries.get(&id) {
+            self.naming.passed(waiter.notes);
         }
     }
 
@@ -335,7 +397,7 @@ impl Table {
 
     /// An answer came that cannot be given to anybody. One of those who wait will get no other, and it
     /// cannot be told which, so all are told.
-    fn answered_nobody(&mut self) {
+    fn answered_nobody(&mut self) -> Taken {
         let running: Vec<u64> =
             self.entries.iter().filter(|(_, entry)| entry.is_running()).map(|(id, _)| *id).collect();
         tracing::debug!(calls = running.len(), "an answer that names no call of ours cannot be given to anybody");
@@ -350,6 +412,7 @@ impl Table {
             self.entries.remove(&id);
         }
         self.forget();
+        Taken::ByAll
     }
 
     /// Forgets the oldest of too many abandoned calls.
@@ -397,31 +460,8 @@ fn nameless(many: bool) -> Failure {
     if many {
         Failure::outcome_unknown("the server sent an answer whose id is none of ours while several calls were running")
     } else {
-        let text = "the server answered under an id that it was never given; the tool may have run";
-        Failure::new(Reason::BadAnswer, text, Retry::Unknown)
+        outcome::bad_answer("the server answered under an id that it was never given")
     }
-}
-
-/// Reads an id that a server sent, or a progress token.
-fn read_id(id: Option<&Json>) -> Named {
-    let Some(id) = id.filter(|id| !id.is_null()) else { return Named::Nobody };
-    let number = match id.read::<serde_json::Value>() {
-        Ok(serde_json::Value::Number(number)) => number.as_u64().or_else(|| whole(number.as_f64()?)),
-        Ok(serde_json::Value::String(text)) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
-        _ => None,
-    };
-    match number {
-        Some(0) => Named::Nobody,
-        Some(number) => Named::Call(number),
-        None => Named::Stranger,
-    }
-}
-
-/// Servers in languages with one kind of number spell 5 as `5.0`.
-fn whole(number: f64) -> Option<u64> {
-    // Below 2^53 a whole float is exact.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be whole and in range")]
-    (number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number)).then_some(number as u64)
 }
 
 #[cfg(test)]

@@ -93,6 +93,71 @@ async fn an_id_that_was_never_given_fails_the_waiting_call_instead_of_letting_it
     }
 }
 
+/// A server that has answered a call by its id.
+async fn proven() -> Pending {
+    let pending = Pending::default();
+    let (id, reply) = sent(&pending);
+    assert_eq!(pending.answer(Some(&json(&id.to_string())), outcome("{}")), Taken::ByCall(id));
+    show(reply).await;
+    pending
+}
+
+fn refusal() -> Outcome {
+    Outcome::Error(crate::protocol::RpcError::new(-32700, "cannot be read"))
+}
+
+#[tokio::test]
+async fn strays_of_a_server_that_names_calls_are_for_none_whether_one_runs_or_two() {
+    let pending = proven().await;
+    let (one, one_reply) = sent(&pending);
+    let (two, two_reply) = sent(&pending);
+    for runs in [2, 1] {
+        assert_eq!(pending.waiting(), runs);
+        assert!(matches!(pending.answer(Some(&json("99")), outcome("{}")), Taken::ByNone(_)));
+        assert!(matches!(pending.answer(Some(&json("\"x\"")), refusal()), Taken::ByNone(_)));
+        for id in [Some(&json("0")), Some(&json("null")), None] {
+            assert!(matches!(pending.answer(id, outcome("{}")), Taken::ByNone(_)));
+        }
+        pending.answer(Some(&json(&two.to_string())), outcome("\"two\""));
+    }
+    assert_eq!(show(two_reply).await, "\"two\"");
+    pending.answer(Some(&json(&one.to_string())), outcome("\"one\""));
+    assert_eq!(show(one_reply).await, "\"one\"");
+}
+
+#[tokio::test]
+async fn an_error_without_id_is_for_the_lone_call_unless_a_note_may_have_caused_it() {
+    let pending = proven().await;
+    pending.note();
+    let (one, one_reply) = sent(&pending);
+    assert!(matches!(pending.answer(None, refusal()), Taken::ByNone(_)));
+    assert_eq!(pending.answer(None, refusal()), Taken::ByCall(one));
+    assert!(matches!(one_reply.outcome().await, Outcome::Error(_)));
+
+    // The note is used up by an answer to what came behind it.
+    pending.note();
+    let (two, _two_reply) = sent(&pending);
+    pending.answer(Some(&json(&two.to_string())), outcome("{}"));
+    let (three, _three_reply) = sent(&pending);
+    assert_eq!(pending.answer(None, refusal()), Taken::ByCall(three));
+
+    let ((_, _four), (_, _five)) = (sent(&pending), sent(&pending));
+    assert!(matches!(pending.answer(None, refusal()), Taken::ByNone(_)));
+    assert!(matches!(pending.answer_unread(outcome("{}")), Taken::ByNone(_)));
+    assert_eq!(pending.waiting(), 2);
+}
+
+#[tokio::test]
+async fn what_was_not_asked_yet_cannot_be_answered() {
+    let pending = proven().await;
+    let (sender, _reply) = Reply::channel();
+    let id = pending.add(sender).unwrap().id;
+    assert!(matches!(pending.answer(Some(&json(&id.to_string())), outcome("{}")), Taken::ByNone(_)));
+    assert!(!pending.awaits(&json(&id.to_string())));
+    assert!(pending.send(id));
+    assert!(pending.awaits(&json(&id.to_string())));
+}
+
 #[tokio::test]
 async fn progress_reaches_its_call_only_under_our_token_and_before_the_answer() {
     let pending = Pending::default();

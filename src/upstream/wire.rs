@@ -4,7 +4,9 @@ use bytes::Bytes;
 
 use crate::protocol::message::{self, RequestId};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Caller, Json, MODERN, Method, Params, Rope, TASKS_EXTENSION, TaskSupport, meta_key};
+use crate::protocol::{
+    Call, Caller, Json, MODERN, Method, Params, Rope, StopCause, TASKS_EXTENSION, TaskSupport, meta_key,
+};
 
 /// Which kind of revision a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +75,10 @@ pub(super) fn own_request(method: &str, era: ServerEra, id: u64) -> Rope {
     message::request(&RequestId::from_number(id), method, params)
 }
 
-/// The notification that asks a server to stop working on the request `id`.
-pub(super) fn cancelled(id: u64) -> Rope {
+/// The notification that asks a server to stop working on the request `id`, and why.
+pub(super) fn cancelled(id: u64, cause: StopCause) -> Rope {
     let mut params = ObjectWriter::new();
-    params.raw("requestId", RequestId::from_number(id).token()).string("reason", "the caller cancelled or left");
+    params.raw("requestId", RequestId::from_number(id).token()).string("reason", &cause.to_string());
     message::notification("notifications/cancelled", Some(params.finish()))
 }
 

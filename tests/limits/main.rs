@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use raincheck::config::{Budget, Ceilings, Cost, Mode, OnLost, OwnerLimits, OwnerRules, Rate, ToolPolicy};
 use raincheck::protocol::reply::Event;
 use raincheck::protocol::{
-    Call, ClientSession, Failure, Outcome, Principal, Progress, Reason, Retry, RpcError, TaskSupport,
+    Call, ClientSession, Failure, Outcome, Principal, Progress, Reason, Retry, RpcError, StopCause, TaskSupport,
 };
 use raincheck::runner::Bounds;
 use raincheck::store::Shelf;
@@ -73,6 +73,27 @@ async fn a_silent_run_is_stopped_and_says_that_nobody_knows_whether_to_try_again
     assert_eq!((&task["status"], &task["error"]["data"]), (&json!("failed"), &json!({ "reason": "idle_timeout" })));
     assert!(task["statusMessage"].as_str().unwrap().contains("idle_timeout"), "{task}");
     assert!(sender.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_server_is_told_why_it_is_to_stop() {
+    let soon = Duration::from_millis(30);
+    for (policy, reason) in [
+        (ToolPolicy { idle_timeout: Some(soon), ..policy(Mode::Task) }, Reason::IdleTimeout),
+        (ToolPolicy { timeout: soon, ..policy(Mode::Task) }, Reason::Timeout),
+    ] {
+        let mut proxy = Proxy::new(policy);
+        let id = id_of(&proxy.value(of("ann")).await);
+        let (_, sender) = proxy.next_sent().await;
+        proxy.ended(&id).await;
+        assert_eq!(sender.stop_cause(), StopCause::GivenUp(reason));
+    }
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    let id = id_of(&proxy.value(of("ann")).await);
+    let (_, sender) = proxy.next_sent().await;
+    proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
+    timeout(PATIENCE, sender.cancelled()).await.unwrap();
+    assert_eq!(sender.stop_cause(), StopCause::Caller);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod clients;
 mod faults;
 mod life;
 mod listening;
+mod naming;
 #[path = "../support/replies.rs"]
 mod replies;
 mod scripted;

@@ -28,6 +28,8 @@ struct Server {
     /// The tokens of the calls that are tasks, by the number of the task.
     tokens: Vec<Value>,
     answered_tasks: Vec<Value>,
+    /// Notifications that are to be answered.
+    notified: usize,
     input: std::io::Lines<std::io::StdinLock<'static>>,
 }
 
@@ -55,6 +57,7 @@ fn server() {
         told: Vec::new(),
         tokens: Vec::new(),
         answered_tasks: Vec::new(),
+        notified: 0,
         input,
     }
     .run();
@@ -144,7 +147,11 @@ impl Server {
 
     fn take_in(&mut self, message: &Value) {
         let id = message["id"].clone();
+        self.answer_notifications(&id);
         match message["method"].as_str().unwrap_or("") {
+            "initialize" if self.script.has("breaks-handshake") => {
+                line(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}\u{0}"));
+            }
             "initialize" if self.script.has("modern") => Self::refuse(&id, -32601),
             "initialize" if self.script.has("mute") => {}
             "initialize" => {
@@ -215,6 +222,25 @@ impl Server {
                 self.told.push(message.clone());
             }
             _ => Self::refuse(&id, -32601),
+        }
+    }
+
+    /// Servers made by hand answer notifications, each in its own way. Here when the next request has come, so that
+    /// the answer is there while that runs.
+    fn answer_notifications(&mut self, id: &Value) {
+        let Some(answer) = self.script.0.get("notes") else { return };
+        if id.is_null() {
+            self.notified += 1;
+            return;
+        }
+        for _ in 0..std::mem::take(&mut self.notified) {
+            line(match answer.as_str() {
+                "refused" => r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#,
+                "unnamed" => r#"{"jsonrpc":"2.0","error":{"code":-32601,"message":"Method not found"}}"#,
+                "done" => r#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
+                "done-unnamed" => r#"{"jsonrpc":"2.0","result":{}}"#,
+                _ => r#"{"jsonrpc":"2.0","id":-1,"result":{}}"#,
+            });
         }
     }
 
@@ -317,6 +343,14 @@ impl Server {
                 let text = "x".repeat(arguments["bytes"].as_u64().unwrap().try_into().unwrap());
                 self.answer(id, &json!({ "text": text }));
             }
+            // Leaves a line in its log first.
+            "bare" => line(&format!("{{\"id\":{id},\"msg\":\"x\"}}\n{{\"id\":{id},\"result\":{{}}}}")),
+            "deep" => {
+                let (opened, closed) = ("[".repeat(200), "]".repeat(200));
+                line(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"deep\":{opened}{closed}}}}}"));
+            }
+            // Cannot read what it was sent, and so not whose it was.
+            "unreadable" => Self::refuse(&Value::Null, -32700),
             "separators" => {
                 line(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"t\":\"left\u{2028}right\"}}}}"));
             }

@@ -73,7 +73,7 @@ async fn relay(reply: Reply, sender: &mut ReplySender) -> Option<Outcome> {
             () = sender.abandoned() => return None,
             () = stop.cancelled(), if !stopped => {
                 stopped = true;
-                relayed.reply.as_ref().inspect(|reply| reply.cancel());
+                relayed.reply.as_ref().inspect(|reply| reply.cancel_for(stop.cause()));
             }
             event = relayed.next() => match event {
                 Some(Event::Done(outcome)) => return Some(outcome),

@@ -23,6 +23,7 @@ use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
 use crate::protocol::{
     Call, Caller, ClientSession, Event, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender, RpcError,
+    StopCause,
 };
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
@@ -371,7 +372,7 @@ impl Runner {
                     return unanswered("another process goes on with the call");
                 }
                 wish = match change {
-                    Change::Cancelled => match self.stop(&mut leave, sender.is_abandoned()) {
+                    Change::Cancelled => match self.stop(&mut leave, sender) {
                         Some(wish) => wish,
                         None => return unanswered("the call was cancelled and its response closed"),
                     },
@@ -400,13 +401,13 @@ impl Runner {
         if let Leave::Tell { in_flight, forwarded } = leave
             && self.0.forward_cancel != ForwardCancel::Never
         {
-            in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id);
+            in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id, StopCause::Unaskable);
         }
         Ended::Done(Outcome::Error(error))
     }
 
     /// Asks the server to stop, as its era and the config want it. `None` if no answer can come any more.
-    fn stop(&self, leave: &mut Leave<'_>, abandoned: bool) -> Option<Wish> {
+    fn stop(&self, leave: &mut Leave<'_>, sender: &ReplySender) -> Option<Wish> {
         let forward = self.0.forward_cancel != ForwardCancel::Never;
         match leave {
             Leave::Close if forward => return None,
@@ -414,11 +415,12 @@ impl Runner {
             Leave::Tell { in_flight, forwarded } => {
                 in_flight.cancelled();
                 if forward {
-                    in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id);
+                    let cause = sender.stop_cause();
+                    in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id, cause);
                 }
                 // A server without sessions cannot tell which call the notification means; some stop when the
                 // response is closed.
-                if forward && abandoned && !in_flight.session().has_id() {
+                if forward && sender.is_abandoned() && !in_flight.session().has_id() {
                     return None;
                 }
             }

@@ -18,7 +18,7 @@ use super::ids;
 use super::resume::Place;
 use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::protocol::{Call, Event, EventSender, Json, Progress, Reply, ReplySender, Rope};
+use crate::protocol::{Call, Event, EventSender, Json, Progress, Reply, ReplySender, Rope, StopCause};
 use crate::shared_map::SharedMap;
 use crate::upstream::questions::{Fate, Floor, Origin, Request as Asked, Seat};
 use crate::upstream::sessions;
@@ -309,9 +309,10 @@ impl HttpSession {
     }
 
     /// Tells the server to stop working on the request `id`, in the background.
-    pub(super) fn cancel(&self, forwarded: HeaderMap, id: u64) {
+    pub(super) fn cancel(&self, forwarded: HeaderMap, id: u64, cause: StopCause) {
         let session = self.clone();
-        self.0.parts.jobs.spawn("cancel", async move { session.tell(&forwarded, wire::cancelled(id)).await });
+        let note = wire::cancelled(id, cause);
+        self.0.parts.jobs.spawn("cancel", async move { session.tell(&forwarded, note).await });
     }
 
     /// Takes progress in that came on the listen stream.

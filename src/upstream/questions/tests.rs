@@ -200,7 +200,8 @@ async fn a_call_that_has_its_answer_is_not_asked() {
     let ticket = pending.add(sender).unwrap();
     assert!(pending.send(ticket.id));
     let other = bench.call(ticket.id, "ann", "asks", &forms());
-    let peer = Peer { era: ServerEra::Legacy, shared: false, pending: &pending, floor: &bench.floor };
+    let era = ServerEra::Legacy;
+    let peer = Peer { server: "s", era, shared: false, pending: &pending, floor: &bench.floor };
     let take = |message: Value| {
         let message = Message::parse(&message.to_string().into(), 128).unwrap();
         take_in(message, &peer, |_| async {}).map(read)

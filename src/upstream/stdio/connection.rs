@@ -14,10 +14,10 @@ use super::lines::{Line, Lines};
 use super::pipes::{Broken, Inbound, Outbound, Outgoing, Pipe};
 use super::scan::{Addressee, Scan};
 use crate::config::ForwardCancel;
-use crate::protocol::json::{self, Json};
+use crate::protocol::json::{self, Json, JsonError};
 use crate::protocol::message::{self, MessageFault};
 use crate::protocol::{
-    Call, EventSender, Failure, Message, Outcome, Reason, Reply, ReplySender, RequestId, Retry, Rope, RpcError,
+    Call, EventSender, Failure, Message, Outcome, Reply, ReplySender, RequestId, Rope, RpcError, StopCause,
 };
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
@@ -138,7 +138,7 @@ impl Connection {
             biased;
             () = stop.cancelled() => {
                 seat.cancelled();
-                self.stop(id).await;
+                self.stop(id, stop.cause()).await;
             }
             error = fate.refused() => self.refuse_call(id, error).await,
             back = self.hand_over(Request { id, line }, &mut ticket) => if let Some(sender) = back {
@@ -154,7 +154,7 @@ impl Connection {
             Stopped::NotSent(sender) => sender.done(Outcome::Error(error)),
             Stopped::Over => {}
             Stopped::Running(stopping) => {
-                self.tell_to_stop(id);
+                self.tell_to_stop(id, StopCause::Unaskable);
                 stopping.end(id, &self.0.pending, Outcome::Error(error), self.linger()).await;
             }
         }
@@ -170,9 +170,9 @@ impl Connection {
         }
     }
 
-    fn tell_to_stop(&self, id: u64) {
+    fn tell_to_stop(&self, id: u64, cause: StopCause) {
         match self.0.setup.config.cancel {
-            ForwardCancel::Forward | ForwardCancel::Ignored => self.tell(wire::cancelled(id)),
+            ForwardCancel::Forward | ForwardCancel::Ignored => self.tell(wire::cancelled(id, cause)),
             ForwardCancel::Never => {}
         }
     }
@@ -185,12 +185,12 @@ impl Connection {
     }
 
     /// Stops a call whose caller cancelled it or left.
-    async fn stop(&self, id: u64) {
+    async fn stop(&self, id: u64, cause: StopCause) {
         match self.0.pending.stop(id) {
             Stopped::NotSent(sender) => sender.done(Outcome::Failed(outcome::never_sent())),
             Stopped::Over => {}
             Stopped::Running(stopping) => {
-                self.tell_to_stop(id);
+                self.tell_to_stop(id, cause);
                 stopping.finish(id, &self.0.pending, self.linger()).await;
             }
         }
@@ -292,7 +292,7 @@ impl Connection {
 
     /// The request `id` has this outcome, unless it has another already.
     pub(in crate::upstream) fn settle(&self, id: u64, outcome: Outcome) {
-        self.0.pending.answer(Some(RequestId::from_number(id).token()), outcome);
+        self.0.pending.settle(id, outcome);
     }
 
     fn refuse(&self) {
@@ -312,7 +312,8 @@ impl Connection {
 
     fn peer(&self) -> Peer<'_> {
         let shared = self.0.setup.config.share && !self.0.floor.is_attached();
-        Peer { era: self.era(), shared, pending: &self.0.pending, floor: &self.0.floor }
+        let server = &self.0.setup.config.name;
+        Peer { server, era: self.era(), shared, pending: &self.0.pending, floor: &self.0.floor }
     }
 
     async fn read_all(self, mut inbound: impl Inbound) {
@@ -354,7 +355,7 @@ impl Connection {
                 }
             }
             Err(error) if matches!(error.cause, MessageFault::Batch) => self.take_in_batch(&text),
-            Err(_) => self.take_in_broken(&text),
+            Err(error) => self.take_in_broken(&text, &error.cause),
         }
     }
 
@@ -380,17 +381,18 @@ impl Connection {
     }
 
     /// A line that is no message. If it is meant as an answer, its call must not be left to hang.
-    fn take_in_broken(&self, text: &Bytes) {
-        let broken = || {
-            let why = "the server's answer is no valid JSON-RPC message; the tool may have run";
-            Outcome::Failed(Failure::new(Reason::BadAnswer, why, Retry::Unknown))
-        };
+    fn take_in_broken(&self, text: &Bytes, fault: &MessageFault) {
+        let broken = || Outcome::Failed(failure_of(fault));
         let mut scan = Scan::default();
         if text.trim_ascii_start().starts_with(b"{") {
             scan.feed(text);
         }
+        let is_cut = matches!(fault, MessageFault::Json(_)) && scan.has_outcome();
         match scan.addressee() {
-            Addressee::Call(id) if scan.is_rpc() => self.peer().answered(Some(&id), broken()),
+            Addressee::Call(id) if scan.is_rpc() || (scan.has_outcome() && self.0.pending.awaits(&id)) => {
+                self.peer().answered(Some(&id), broken());
+            }
+            Addressee::Unnamed if is_cut => self.peer().answered_unread(broken()),
             Addressee::Unnamed => self.peer().answered(None, broken()),
             Addressee::Call(_) | Addressee::Us(_) | Addressee::Nobody => self.count_noise(),
         }
@@ -425,7 +427,10 @@ impl Connection {
             let (request, message) = tokio::select! {
                 biased;
                 () = self.0.hang_up.cancelled() => break,
-                Some(note) = notes.recv() => (None, Outgoing::Note(note)),
+                Some(note) = notes.recv() => {
+                    self.0.pending.note();
+                    (None, Outgoing::Note(note))
+                }
                 Some(request) = requests.recv() => {
                     // It may have been cancelled while it was waiting.
                     if !self.0.pending.send(request.id) {
@@ -456,6 +461,16 @@ impl Connection {
         while let Some(request) = requests.recv().await {
             self.0.pending.not_taken(request.id);
         }
+    }
+}
+
+/// What a call is told whose answer is no message. Nothing of the answer is said, but for what its envelope lacks.
+fn failure_of(fault: &MessageFault) -> Failure {
+    let what = "the server's answer is no valid JSON-RPC message";
+    match fault {
+        MessageFault::Json(JsonError::TooDeep { limit }) => outcome::too_deep(*limit),
+        MessageFault::NotAMessage(why) => outcome::bad_answer(&format!("{what} ({why})")),
+        _ => outcome::bad_answer(what),
     }
 }
 

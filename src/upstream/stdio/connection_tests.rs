@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::config::{Limits, ServerConfig, Transport};
 use crate::jobs::Jobs;
-use crate::protocol::{Caller, Credentials, Event, Method, Params, Principal};
+use crate::protocol::{Caller, Credentials, Event, Method, Params, Principal, Reason};
 use crate::upstream::Shared;
 use crate::upstream::handshake::LastSeen;
 use crate::upstream::sessions::Audience;
@@ -240,6 +240,20 @@ async fn a_cancelled_call_is_told_to_the_server_and_may_still_be_answered() {
     server.write(r#"{"jsonrpc":"2.0","id":1,"result":{"won":true}}"#).await;
     assert_eq!(outcome_of(reply).await, r#"{"won":true}"#);
     assert!(!connection.is_over());
+}
+
+#[tokio::test]
+async fn a_server_is_told_why_it_is_to_stop() {
+    let (connection, mut server) = open();
+    for (cause, says) in [
+        (StopCause::Caller, "the caller cancelled or left"),
+        (StopCause::GivenUp(Reason::Timeout), "the call ran into its timeout"),
+    ] {
+        let reply = send(&connection, r#"{"name":"t"}"#);
+        server.read().await;
+        reply.cancel_for(cause);
+        assert_eq!(server.read().await["params"]["reason"], says);
+    }
 }
 
 #[tokio::test]

@@ -186,6 +186,11 @@ impl Scan {
         }
     }
 
+    /// Whether the line has a result or an error, and so is meant as an answer if it is for a call.
+    pub(crate) fn has_outcome(&self) -> bool {
+        self.seen.outcome
+    }
+
     /// Whether the line calls itself JSON-RPC.
     pub(crate) fn is_rpc(&self) -> bool {
         self.seen.jsonrpc
