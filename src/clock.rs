@@ -32,16 +32,12 @@ pub struct ManualClock(AtomicU64);
 /// 9999-12-31T23:59:59.999Z: the last moment that four year digits can spell.
 const LAST: u64 = 253_402_300_799_999;
 
-/// Does `work` as long as the clock shows something plausible: hyper panics otherwise, since it spells a `Date` however
-/// it is configured. `None` as soon as it does not.
-pub async fn while_plausible<F: Future>(clock: &impl Clock, work: F) -> Option<F::Output> {
+/// Does `work` as long as there is a date for what the clock shows: hyper panics otherwise, since it spells a `Date`
+/// however it is configured. `None` as soon as there is none.
+pub async fn while_dated<F: Future>(clock: &impl Clock, work: F) -> Option<F::Output> {
     let mut work = pin!(work);
-    poll_fn(
-        |context| {
-            if clock.now().is_plausible() { work.as_mut().poll(context).map(Some) } else { Poll::Ready(None) }
-        },
-    )
-    .await
+    poll_fn(|context| if clock.now().has_date() { work.as_mut().poll(context).map(Some) } else { Poll::Ready(None) })
+        .await
 }
 
 /// A wait in words, rounded up so that nobody comes too early: to minutes from an hour on, to seconds from a second on.
@@ -71,7 +67,12 @@ impl Timestamp {
 
     /// Whether a clock may show this: some time in the years 1970 to 9999. One before that shows the very epoch.
     pub const fn is_plausible(self) -> bool {
-        0 < self.0 && self.0 <= LAST
+        0 < self.0 && self.has_date()
+    }
+
+    /// Whether a date with a year of four digits can be told for this.
+    pub const fn has_date(self) -> bool {
+        self.0 <= LAST
     }
 
     /// This moment plus `span`, saturating.
@@ -152,16 +153,16 @@ mod tests {
         }
     }
     #[test]
-    fn work_ends_unpolled_once_the_clock_is_not_plausible() {
+    fn work_ends_unpolled_once_there_is_no_date_for_what_the_clock_shows() {
         let clock = ManualClock::new(Timestamp::from_millis(1));
         let polls = std::cell::Cell::new(0);
         let work = poll_fn(|_| {
             polls.set(polls.get() + 1);
             Poll::<()>::Pending
         });
-        let mut work = pin!(while_plausible(&clock, work));
+        let mut work = pin!(while_dated(&clock, work));
         assert_eq!((work.as_mut().now_or_never(), polls.get()), (None, 1));
-        clock.set(Timestamp::from_millis(0));
+        clock.set(Timestamp::from_millis(LAST + 1));
         assert_eq!((work.now_or_never(), polls.get()), (Some(None), 1));
     }
 }

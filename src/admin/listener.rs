@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Admin, routes};
-use crate::clock::{SystemClock, while_plausible};
+use crate::clock::{SystemClock, while_dated};
 use crate::jobs::Jobs;
 use crate::visitors::{Visitor, Visitors};
 
@@ -74,7 +74,7 @@ async fn converse(admin: Arc<Admin>, stream: TcpStream, visitor: Visitor, jobs: 
     // A place is not held by who reads slowly: there is nothing here that takes long.
     let ended = tokio::select! {
         // Where the clock is one that hyper panics with, the connection is closed.
-        ended = while_plausible(&SystemClock, connection.as_mut()) => Some(ended.unwrap_or(Ok(()))),
+        ended = while_dated(&SystemClock, connection.as_mut()) => Some(ended.unwrap_or(Ok(()))),
         () = jobs.stopping() => None,
         // An answer that is still on its way gets there.
         () = visitor.leaves() => if has_asked.load(Ordering::Relaxed) { None } else { return },
@@ -84,7 +84,7 @@ async fn converse(admin: Arc<Admin>, stream: TcpStream, visitor: Visitor, jobs: 
         ended
     } else {
         connection.as_mut().graceful_shutdown();
-        let ended = tokio::time::timeout(LAST_MOMENT, while_plausible(&SystemClock, connection)).await;
+        let ended = tokio::time::timeout(LAST_MOMENT, while_dated(&SystemClock, connection)).await;
         ended.ok().flatten().unwrap_or(Ok(()))
     };
     if let Err(error) = ended {

@@ -11,6 +11,7 @@ use super::sources::Sources;
 use super::{exit, stdio, terminal};
 use crate::app::{self, AppError};
 use crate::config::{Config, ConfigFaults, Door, Environment};
+use crate::front::keep_date;
 use crate::jobs::Jobs;
 use crate::telemetry::{self, LogFormat};
 
@@ -70,7 +71,7 @@ impl Serve {
 
 /// Runs the proxy until a signal, and gives the exit code.
 fn proxy(config: Config, named: &str) -> io::Result<u8> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(keep_date).build()?;
     let code = runtime.block_on(async {
         let shutdown = Shutdown::of_process()?;
         let shown = config.clone();

@@ -26,7 +26,7 @@ use super::exchange::{self, Link, Shared};
 use super::refusal;
 use super::socket::{Outbox, Socket};
 use super::stall::{Answers, Watched};
-use crate::clock::{Clock as _, SystemClock, while_plausible};
+use crate::clock::{Clock as _, SystemClock, while_dated};
 use crate::jobs::{Alarm, Jobs};
 use crate::protocol::{Call, Reply};
 use crate::visitors::{Visitor, Visitors};
@@ -56,7 +56,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How much longer than the grace time the last connections may take to end.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// Why nothing is served for now.
-const NO_CLOCK: &str = "the clock of this machine shows a time before 1970 or after 9999; set it";
+const NO_DATE: &str = "the clock of this machine shows a time after 9999; set it";
 /// Bytes of all headers of a request.
 const HEADER_BYTES: u32 = 64 << 10;
 /// Requests at the same time on one HTTP/2 connection.
@@ -79,7 +79,7 @@ where
     let limit = shared.limits.connections;
     let visitors = Visitors::new(limit);
     let refusals = Arc::new(Semaphore::new(REFUSED_AT_ONCE));
-    let (refusal, no_clock) = (refusal::too_many_connections(limit), refusal::no_clock());
+    let (refusal, no_date) = (refusal::too_many_connections(limit), refusal::no_date());
     loop {
         let accepted = tokio::select! {
             biased;
@@ -93,8 +93,8 @@ where
                 continue;
             }
         };
-        let has_clock = SystemClock.now().is_plausible();
-        if has_clock && let Some(visitor) = visitors.enter() {
+        let has_date = SystemClock.now().has_date();
+        if has_date && let Some(visitor) = visitors.enter() {
             let job = serve_connection(Arc::clone(&shared), (stream, peer), visitor, connections.clone(), grace);
             connections.spawn("connection", job);
             continue;
@@ -105,12 +105,12 @@ where
             place = Arc::clone(&refusals).acquire_owned() => place,
         };
         if let Ok(place) = place {
-            let response = if has_clock {
+            let response = if has_date {
                 tracing::warn!(limit, "a connection was refused: limits.connections is reached");
                 refusal.clone()
             } else {
-                tracing::error!("a connection was refused: {NO_CLOCK}");
-                no_clock.clone()
+                tracing::error!("a connection was refused: {NO_DATE}");
+                no_date.clone()
             };
             connections.spawn("refusal", holding(place, refuse(stream, response)));
         }
@@ -178,7 +178,7 @@ async fn serve_connection<S>(
     loop {
         tokio::select! {
             biased;
-            ended = while_plausible(&SystemClock, connection.as_mut()) => return log_end(ended),
+            ended = while_dated(&SystemClock, connection.as_mut()) => return log_end(ended),
             () = jobs.stopping() => break,
             // What is left of its last answer goes out first; the socket gives up on a client that does not read.
             () = visitor.leaves(), if !is_leaving && !outbox.is_stalled() => {
@@ -201,7 +201,7 @@ async fn serve_connection<S>(
         }
     }
     connection.as_mut().connection().graceful_shutdown();
-    if let Ok(ended) = tokio::time::timeout(grace, while_plausible(&SystemClock, connection)).await {
+    if let Ok(ended) = tokio::time::timeout(grace, while_dated(&SystemClock, connection)).await {
         log_end(ended);
     } else {
         tracing::info!("a connection was cut: its exchanges did not end within the grace time");
@@ -228,7 +228,7 @@ fn log_end(ended: Option<Result<(), Box<dyn std::error::Error + Send + Sync>>>) 
     match ended {
         Some(Ok(())) => {}
         Some(Err(error)) => tracing::debug!(%error, "a connection ended badly"),
-        None => tracing::error!("a connection was cut: {NO_CLOCK}"),
+        None => tracing::error!("a connection was cut: {NO_DATE}"),
     }
 }
 
@@ -252,7 +252,7 @@ where
     fn execute(&self, job: F) {
         self.0.spawn("http/2 stream", async {
             // The connection is cut too, and says so.
-            let _ = while_plausible(&SystemClock, job).await;
+            let _ = while_dated(&SystemClock, job).await;
         });
     }
 }

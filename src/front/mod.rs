@@ -7,6 +7,7 @@ mod asked;
 mod batch;
 mod body;
 mod call_key;
+mod date;
 mod exchange;
 mod gate;
 mod intake;
@@ -49,6 +50,7 @@ use crate::jobs::Jobs;
 use crate::protocol::{Call, Reply};
 use crate::share::Places;
 
+pub use self::date::keep_date;
 pub use self::resource::ResourceMetadata;
 
 /// The client side: one endpoint for each mounted server.

@@ -159,12 +159,9 @@ pub(super) fn too_many_connections(limit: usize) -> Bytes {
     not_served(format!("too many connections at once (limits.connections = {limit}); try again later"))
 }
 
-/// The same where the clock is one that nothing can be served with.
-pub(super) fn no_clock() -> Bytes {
-    not_served(
-        "the clock of the proxy's machine shows a time before 1970 or after 9999; nothing is served until it is set"
-            .to_owned(),
-    )
+/// The same where there is no `Date` for what the clock shows.
+pub(super) fn no_date() -> Bytes {
+    not_served("the clock of the proxy's machine shows a time after 9999; nothing is served until it is set".to_owned())
 }
 
 fn not_served(message: String) -> Bytes {
