@@ -58,13 +58,12 @@ impl Peer<'_> {
         match taken {
             // Not left to whoever waits for it, who may not have looked yet when the server asks the next thing.
             Taken::ByCall(call) => self.floor.answered(call),
-            Taken::Late | Taken::ByAll => {}
             Taken::ByNone(count) if count <= 10 || count.is_power_of_two() => tracing::debug!(
                 server = self.server,
                 count,
                 "an answer of the server names no call of ours and was dropped; a call that it was for ends by its timeout"
             ),
-            Taken::ByNone(_) => {}
+            Taken::Late | Taken::ByAll | Taken::ByNone(_) => {}
         }
     }
 

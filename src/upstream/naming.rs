@@ -45,11 +45,11 @@ pub(super) enum Named {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meant {
     /// One of the calls that run.
-    SomeCall,
+    OneOfThem,
     /// The only call that runs, if there is just one.
-    LoneCall,
+    TheOnlyOne,
     /// No call.
-    NoCall,
+    Nobody,
 }
 
 impl Naming {
@@ -79,11 +79,11 @@ impl Naming {
     pub(super) fn meant_by_nameless(&mut self, is_error: bool) -> Meant {
         match (self.habit, self.notes.open) {
             // A server that never names a call is not known to answer notes: most do not.
-            (Habit::Unproven, _) => Meant::SomeCall,
-            (Habit::ByOurIds, 0) if is_error => Meant::LoneCall,
+            (Habit::Unproven, _) => Meant::OneOfThem,
+            (Habit::ByOurIds, 0) if is_error => Meant::TheOnlyOne,
             (Habit::ByOurIds, open) => {
                 self.notes.open = open.saturating_sub(1);
-                Meant::NoCall
+                Meant::Nobody
             }
         }
     }
@@ -91,16 +91,16 @@ impl Naming {
     /// An answer has come under an id that was never given.
     pub(super) fn meant_by_stranger(&self) -> Meant {
         match self.habit {
-            Habit::Unproven => Meant::SomeCall,
-            Habit::ByOurIds => Meant::NoCall,
+            Habit::Unproven => Meant::OneOfThem,
+            Habit::ByOurIds => Meant::Nobody,
         }
     }
 
     /// An answer has come that breaks off before its id.
     pub(super) fn meant_by_unread(&self) -> Meant {
         match self.habit {
-            Habit::Unproven => Meant::SomeCall,
-            Habit::ByOurIds => Meant::LoneCall,
+            Habit::Unproven => Meant::OneOfThem,
+            Habit::ByOurIds => Meant::TheOnlyOne,
         }
     }
 }
@@ -144,22 +144,22 @@ mod tests {
         let mut naming = Naming::default();
         naming.noted();
         for is_error in [true, false] {
-            assert_eq!(naming.meant_by_nameless(is_error), Meant::SomeCall);
+            assert_eq!(naming.meant_by_nameless(is_error), Meant::OneOfThem);
         }
-        assert_eq!((naming.meant_by_stranger(), naming.meant_by_unread()), (Meant::SomeCall, Meant::SomeCall));
+        assert_eq!((naming.meant_by_stranger(), naming.meant_by_unread()), (Meant::OneOfThem, Meant::OneOfThem));
     }
 
     #[test]
     fn of_a_server_that_names_calls_an_error_is_for_one_that_no_note_accounts_for() {
         let mut naming = proven();
-        assert_eq!(naming.meant_by_nameless(true), Meant::LoneCall);
+        assert_eq!(naming.meant_by_nameless(true), Meant::TheOnlyOne);
         naming.noted();
         naming.noted();
-        assert_eq!(naming.meant_by_nameless(true), Meant::NoCall);
-        assert_eq!(naming.meant_by_nameless(false), Meant::NoCall);
-        assert_eq!(naming.meant_by_nameless(true), Meant::LoneCall);
-        assert_eq!(naming.meant_by_nameless(false), Meant::NoCall);
-        assert_eq!((naming.meant_by_stranger(), naming.meant_by_unread()), (Meant::NoCall, Meant::LoneCall));
+        assert_eq!(naming.meant_by_nameless(true), Meant::Nobody);
+        assert_eq!(naming.meant_by_nameless(false), Meant::Nobody);
+        assert_eq!(naming.meant_by_nameless(true), Meant::TheOnlyOne);
+        assert_eq!(naming.meant_by_nameless(false), Meant::Nobody);
+        assert_eq!((naming.meant_by_stranger(), naming.meant_by_unread()), (Meant::Nobody, Meant::TheOnlyOne));
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         naming.passed(before);
         naming.passed(behind);
         // The second is still open.
-        assert_eq!(naming.meant_by_nameless(true), Meant::NoCall);
-        assert_eq!(naming.meant_by_nameless(true), Meant::LoneCall);
+        assert_eq!(naming.meant_by_nameless(true), Meant::Nobody);
+        assert_eq!(naming.meant_by_nameless(true), Meant::TheOnlyOne);
     }
 }

@@ -150,7 +150,7 @@ impl Pending {
             Named::Nobody => table.naming.meant_by_nameless(matches!(outcome, Outcome::Error(_))),
             Named::Stranger => match table.naming.meant_by_stranger() {
                 // It names another call than the one that runs.
-                Meant::SomeCall => return table.answered_nobody(),
+                Meant::OneOfThem => return table.answered_nobody(),
                 meant => meant,
             },
         };
@@ -340,9 +340,9 @@ impl Stopping {
 /// Gives an answer without a usable id to whom it is meant for.
 fn give(mut table: MutexGuard<'_, Table>, meant: Meant, outcome: Outcome) -> Taken {
     match (meant, table.only_sent()) {
-        (Meant::SomeCall | Meant::LoneCall, Some(id)) => finish(table, id, outcome),
-        (Meant::SomeCall, None) => table.answered_nobody(),
-        (Meant::LoneCall, None) | (Meant::NoCall, _) => {
+        (Meant::OneOfThem | Meant::TheOnlyOne, Some(id)) => finish(table, id, outcome),
+        (Meant::OneOfThem, None) => table.answered_nobody(),
+        (Meant::TheOnlyOne, None) | (Meant::Nobody, _) => {
             table.strays += 1;
             Taken::ByNone(table.strays)
         }
