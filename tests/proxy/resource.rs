@@ -54,6 +54,11 @@ async fn at(proxy: &Proxy, method: Method, path: &str, host: &str) -> (u16, Opti
 
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
+/// How often. What else it is asked for is the look at its address when the proxy starts.
+fn asked_for_metadata(server: &Server) -> usize {
+    server.seen().iter().filter(|seen| seen.path.starts_with(WELL_KNOWN)).count()
+}
+
 #[tokio::test]
 async fn a_client_finds_the_login_of_the_server_under_the_url_that_it_knows() {
     let server = server().await;
@@ -88,7 +93,7 @@ async fn a_client_finds_the_login_of_the_server_under_the_url_that_it_knows() {
     assert_eq!(at(&proxy, Method::POST, WELL_KNOWN, "127.0.0.1").await.0, 405);
     // Pages ask with a header of their own, so they ask whether they may first.
     assert_eq!(at(&proxy, Method::OPTIONS, WELL_KNOWN, "127.0.0.1").await.0, 204);
-    assert_eq!(server.seen_by("GET").len(), 1, "strangers cannot make us ask the server each time");
+    assert_eq!(asked_for_metadata(&server), 1, "strangers cannot make us ask the server each time");
 }
 
 #[tokio::test]
@@ -123,7 +128,7 @@ async fn where_raincheck_checks_tokens_it_names_the_issuer_itself() {
         "bearer_methods_supported": ["header"],
     });
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
-    assert!(server.seen().is_empty());
+    assert_eq!(asked_for_metadata(&server), 0);
 }
 
 #[tokio::test]
