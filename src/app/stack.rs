@@ -14,7 +14,7 @@ use crate::policy::Policies;
 use crate::runner::{Bounds, Runner};
 use crate::store::{Committed, OpenError, Opened, Store};
 use crate::task::Task;
-use crate::tasks::{TasksLayer, TasksService};
+use crate::tasks::{Elsewhere, TasksLayer, TasksService};
 use crate::upstream::Upstream;
 
 /// An open store and what runs on it.
@@ -53,22 +53,37 @@ impl Stack {
         Self { store, runner, runs, stores, lists: Jobs::new(), left: Mutex::new(left_open) }
     }
 
-    /// The server with tasks, among them those that the last process left open. They stand right in front of it: what they run is one call to it. The last good lists stand
-    /// before them, since a list may have to wait for a slot too.
+    /// The server with tasks. See [`Stack::service_beside`].
     pub(super) fn service(
         &self,
         config: &Config,
         server: &ServerConfig,
         behind: Upstream,
     ) -> Lists<TasksService<Upstream>> {
+        let lists = ListsLayer::for_server(server, &self.lists);
+        self.service_beside(config, server, behind, &lists, Elsewhere::default())
+    }
+
+    /// The server with tasks, among them those that the last process left open. They stand right in front of it: what they run is one call to it. The last good lists stand
+    /// before them, since a list may have to wait for a slot too.
+    pub(super) fn service_beside(
+        &self,
+        config: &Config,
+        server: &ServerConfig,
+        behind: Upstream,
+        lists: &ListsLayer,
+        elsewhere: Elsewhere,
+    ) -> Lists<TasksService<Upstream>> {
         let policies = Policies::for_server(&server.name, &config.defaults, &config.tools);
-        let tasks = TasksLayer::new(self.runner.clone(), &server.name, policies).for_server(server).layer(behind);
+        let layer = TasksLayer::new(self.runner.clone(), &server.name, policies).for_server(server);
+        let tasks = layer.kept_elsewhere(elsewhere).layer(behind);
         tasks.recover(self.take_left(|task| task.server == server.name));
         let meters = self.runner.history().meters();
         let of_server = |rule: &&ToolRule| rule.server.as_ref().is_none_or(|name| *name == server.name);
         let named = config.tools.iter().filter(of_server).map(|rule| rule.pattern.as_str());
         meters.know(&server.name, named.filter(|name| !name.contains('*')));
-        ListsLayer::for_server(server, &self.lists).telling(meters.clone()).layer(tasks)
+        lists.tell(meters.clone());
+        lists.layer(tasks)
     }
 
     /// What runs on the store.

@@ -4,24 +4,27 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Shared as SharedFuture};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::OnceCell;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use tower_layer::Layer;
 use tower_service::Service;
 
+use super::stack::Fresh;
 use super::stack::{LAST_WORDS, Stack};
-use super::stores::{Leaving, Place};
+use super::stores::{self, Found, Leaving, Place};
 use crate::config::{Config, ServerConfig, StoreOrigin};
 use crate::front::stdio::StdioFront;
 use crate::jobs::Jobs;
-use crate::lists::Lists;
+use crate::lists::{Lists, ListsLayer};
+use crate::policy::Policies;
 use crate::protocol::{Call, Failure, Method, Outcome, Reason, Reply, Retry};
-use crate::tasks::{self, TasksService};
+use crate::tasks::{self, Elsewhere, Storeless, TasksService};
 use crate::upstream::Upstream;
 
 /// The host that started this process: its ends of our stdin and stdout.
@@ -45,8 +48,21 @@ struct Shared {
     server: ServerConfig,
     upstream: Upstream,
     place: Place,
-    open: OnceCell<Open>,
+    open: OnceLock<Open>,
+    /// The opening that goes on now, if one does.
+    attempt: Mutex<Option<Attempt>>,
+    opening: Jobs,
+    /// Cancelled once a store is waited for.
+    waits: CancellationToken,
+    /// Lists are the same before and after.
+    lists: ListsLayer,
+    following: Jobs,
+    /// What is answered while a store is waited for.
+    meanwhile: Storeless<Upstream>,
 }
+
+/// An opening: why it came to nothing, if it did.
+type Attempt = SharedFuture<oneshot::Receiver<Option<Failure>>>;
 
 /// What the first call opened.
 struct Open {
@@ -71,7 +87,7 @@ pub async fn run_stdio<R, W, G>(
     let settled = CancellationToken::new();
     let grace = config.shutdown.grace;
     let limits = config.limits.clone();
-    let service = OnDemand::new(config, server, &upstreams);
+    let service = OnDemand::new(config, server, &upstreams, &front.child());
     let host_front = StdioFront::new(&service.0.server.name, service.clone(), limits);
     let left = host_front.left();
     let serving =
@@ -100,25 +116,68 @@ pub async fn run_stdio<R, W, G>(
 }
 
 impl OnDemand {
-    fn new(config: Config, server: ServerConfig, upstreams: &Jobs) -> Self {
+    fn new(config: Config, server: ServerConfig, upstreams: &Jobs, opening: &Jobs) -> Self {
         let upstream = Upstream::new(Arc::new(server.clone()), &config.limits, upstreams);
         let place = match config.store_origin {
             StoreOrigin::Chosen => Place::Chosen,
             StoreOrigin::Default => Place::of_user(&server),
         };
-        Self(Arc::new(Shared { config, server, upstream, place, open: OnceCell::new() }))
+        let following = Jobs::new();
+        let lists = ListsLayer::for_server(&server, &following);
+        let policies = Policies::for_server(&server.name, &config.defaults, &config.tools);
+        let meanwhile = Storeless::new(upstream.clone(), &server, policies, &following);
+        Self(Arc::new(Shared {
+            config,
+            server,
+            upstream,
+            place,
+            open: OnceLock::new(),
+            attempt: Mutex::default(),
+            opening: opening.clone(),
+            waits: CancellationToken::new(),
+            lists,
+            following,
+            meanwhile,
+        }))
     }
 
     /// What the first call opened; a failure is told to each call that finds it, and tried again by the next.
     async fn open(&self) -> Result<&Open, Failure> {
-        self.0.open.get_or_try_init(|| self.0.open_now()).await
+        if let Some(open) = self.0.open.get() {
+            return Ok(open);
+        }
+        let failed = self.attempt().await;
+        self.0.open.get().ok_or_else(|| {
+            let panicked = || Failure::new(Reason::Store, "the store cannot be opened", Retry::Unknown);
+            failed.ok().flatten().unwrap_or_else(panicked)
+        })
+    }
+
+    /// The opening that goes on, or a new one. It goes on when the call that began it is gone.
+    fn attempt(&self) -> Attempt {
+        let mut attempt = self.0.attempt.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(attempt) = &*attempt {
+            return attempt.clone();
+        }
+        let (tell, told) = oneshot::channel();
+        let this = self.clone();
+        self.0.opening.spawn("open the store", async move {
+            let failed = if this.0.open.get().is_some() {
+                None
+            } else {
+                this.0.open_now().await.map(|open| drop(this.0.open.set(open))).err()
+            };
+            this.0.attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let _ = tell.send(failed);
+        });
+        attempt.insert(told.shared()).clone()
     }
 
     /// Ends what runs: by itself until `patience` resolves. From now on the host's next process waits for this store
     /// instead of taking another.
     async fn drain(&self, patience: impl Future<Output = ()>) -> Option<Leaving> {
         let open = self.0.open.get()?;
-        let leaving = Leaving::note(&open.path);
+        let leaving = Leaving::note(&open.path, self.0.config.shutdown.grace + LAST_WORDS * 2);
         open.stack.drain(patience).await;
         Some(leaving)
     }
@@ -129,6 +188,7 @@ impl OnDemand {
             open.stack.halt();
             open.stack.close().await;
         }
+        self.0.following.stop();
         drop(leaving);
         self.0.upstream.close().await;
     }
@@ -136,22 +196,50 @@ impl OnDemand {
 
 impl Shared {
     async fn open_now(&self) -> Result<Open, Failure> {
-        let (place, store) = (self.place.clone(), self.config.store.clone());
-        let opened = tokio::task::spawn_blocking(move || place.open(&store)).await;
-        let (fresh, path) = match opened {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(error)) => {
-                tracing::error!("{error}");
-                let retry = Retry::SOON;
-                return Err(Failure::new(Reason::Store, format!("{error}; nothing was sent"), retry));
-            }
-            Err(_panic) => return Err(Failure::new(Reason::Store, "the store cannot be opened", Retry::Unknown)),
-        };
+        let (fresh, path) = self.find().await?;
         tracing::info!(store = %path.display(), "tasks are kept here");
         let stack = Stack::new(fresh, &self.config, Jobs::new());
-        let service = stack.service(&self.config, &self.server, self.upstream.clone());
+        let elsewhere = match self.place {
+            Place::Chosen => Elsewhere::default(),
+            Place::FirstFree(_) => Elsewhere::of({
+                let path = path.clone();
+                move || stores::others_are_held(&path)
+            }),
+        };
+        let (config, server, behind) = (&self.config, &self.server, self.upstream.clone());
+        let service = stack.service_beside(config, server, behind, &self.lists, elsewhere);
         stack.abandon_rest();
         Ok(Open { stack, service, path })
+    }
+
+    /// Opens the first store that is free, or becomes so while it is waited for.
+    async fn find(&self) -> Result<(Fresh, PathBuf), Failure> {
+        let mut passed = Vec::new();
+        loop {
+            let (place, store, skipped) = (self.place.clone(), self.config.store.clone(), passed.clone());
+            match tokio::task::spawn_blocking(move || place.open(&store, &skipped)).await {
+                Ok(Ok(Found::Open(fresh, path))) => return Ok((*fresh, path)),
+                Ok(Ok(Found::Leaving(path, until))) => {
+                    tracing::info!(store = %path.display(), "the process before this one is ending; its store is waited for");
+                    self.waits.cancel();
+                    let is_free = tokio::select! {
+                        is_free = stores::is_free_by(&path, until) => is_free,
+                        () = self.opening.stopping() => {
+                            let text = "Raincheck is stopping; nothing was sent";
+                            return Err(Failure::new(Reason::Stopping, text, Retry::SOON));
+                        }
+                    };
+                    if !is_free {
+                        passed.push(path);
+                    }
+                }
+                Ok(Err(error)) => {
+                    tracing::error!("{error}");
+                    return Err(Failure::new(Reason::Store, format!("{error}; nothing was sent"), Retry::SOON));
+                }
+                Err(_panic) => return Err(Failure::new(Reason::Store, "the store cannot be opened", Retry::Unknown)),
+            }
+        }
     }
 }
 
@@ -170,7 +258,18 @@ impl Service<Call> for OnDemand {
             if call.method == Method::Discover {
                 return Ok(Reply::ready(tasks::discover(this.0.upstream.clone(), call).await));
             }
-            match this.open().await {
+            let opened = if this.0.meanwhile.answers(&call) {
+                tokio::select! {
+                    biased;
+                    opened = this.open() => opened,
+                    () = this.0.waits.cancelled() => {
+                        return this.0.lists.layer(this.0.meanwhile.clone()).call(call).await;
+                    }
+                }
+            } else {
+                this.open().await
+            };
+            match opened {
                 Ok(open) => open.service.clone().call(call).await,
                 Err(failure) => Ok(Reply::ready(Outcome::Failed(failure))),
             }

@@ -6,13 +6,15 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, getuid};
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use super::stack::{self, Fresh};
+use crate::clock::millis;
 use crate::config::{ServerConfig, StoreConfig, Transport};
 use crate::store::{Holder, OpenCause, OpenError, holder, remove_unused};
 
@@ -25,14 +27,24 @@ pub(super) enum Place {
     FirstFree([PathBuf; 2]),
 }
 
-/// A note beside a store that its process is about to give it back.
+/// What was found in a place.
+pub(super) enum Found {
+    /// A store, which is open now.
+    Open(Box<Fresh>, PathBuf),
+    /// A store that its process is about to give back, by then at the latest.
+    Leaving(PathBuf, Instant),
+}
+
+/// A note beside a store that its process is about to give it back, and until when.
 #[derive(Debug)]
 pub(super) struct Leaving(PathBuf);
 
 /// Stores in a row: more windows on one server than anybody has.
 const ROW: u32 = 256;
-/// How long a store is waited for whose process is about to end. Hosts end a process within four seconds.
+/// How long a chosen store is waited for whose process does not say that it ends. Hosts end a process within four seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a store is waited for at most, whatever its process says: hosts give a call up after a minute.
+const MOST: Duration = Duration::from_mins(1);
 /// How long a store is kept that nobody opens: the tasks in it have long expired.
 const UNUSED: Duration = Duration::from_hours(24 * 90);
 /// How often it is looked at.
@@ -49,41 +61,47 @@ impl Place {
         Self::FirstFree([data, spare].map(|base| base.join("stdio").join(lineage(server))))
     }
 
-    /// Opens the store: `config`, or the same in the place of its path. Blocks for seconds at worst.
-    pub(super) fn open(&self, config: &StoreConfig) -> Result<(Fresh, PathBuf), OpenError> {
+    /// Opens the store: `config`, or the same in the place of its path. One that is about to be given back comes before
+    /// those behind it, unless it is among `passed`. Blocks for a second at worst.
+    pub(super) fn open(&self, config: &StoreConfig, passed: &[PathBuf]) -> Result<Found, OpenError> {
         match self {
             Self::Chosen => {
-                wait_for(&config.path);
-                Ok((stack::open(config)?, config.path.clone()))
+                let path = &config.path;
+                if holder(path) != Holder::Nobody && !passed.contains(path) {
+                    return Ok(Found::Leaving(path.clone(), Leaving::noted(path).unwrap_or(Instant::now() + PATIENCE)));
+                }
+                Ok(Found::Open(Box::new(stack::open(config)?), path.clone()))
             }
             Self::FirstFree([folder, spare]) => {
-                first_free(folder, config).inspect(|_| clear(folder)).or_else(|error| {
+                first_free(folder, config, passed).inspect(|_| clear(folder)).or_else(|error| {
                     if folder == spare || !matches!(error.cause(), OpenCause::Denied(_)) {
                         return Err(error);
                     }
                     tracing::warn!(%error, "tasks are kept in {} until the system clears that", spare.display());
-                    first_free(spare, config)
+                    first_free(spare, config, passed)
                 })
             }
         }
     }
 }
 
-fn first_free(folder: &Path, config: &StoreConfig) -> Result<(Fresh, PathBuf), OpenError> {
+fn first_free(folder: &Path, config: &StoreConfig, passed: &[PathBuf]) -> Result<Found, OpenError> {
     let mut last = None;
     for number in 0..ROW {
         let path = folder.join(number.to_string());
         if let Holder::Somebody(pid) = holder(&path) {
-            let leaves = Leaving::is_noted(&path) && wait_for(&path);
+            if let Some(until) = Leaving::noted(&path).filter(|_| !passed.contains(&path)) {
+                return Ok(Found::Leaving(path, until));
+            }
             // The lock of a process that was killed goes within a moment; opening waits for that.
-            if !leaves && pid.is_some_and(is_alive) {
+            if pid.is_some_and(is_alive) {
                 continue;
             }
         }
         match stack::open(&StoreConfig { path: path.clone(), ..config.clone() }) {
             Ok(fresh) => {
                 Leaving::forget(&path);
-                return Ok((fresh, path));
+                return Ok(Found::Open(Box::new(fresh), path));
             }
             Err(error) => match error.cause() {
                 OpenCause::Held { .. } => last = Some(error),
@@ -100,7 +118,7 @@ fn first_free(folder: &Path, config: &StoreConfig) -> Result<(Fresh, PathBuf), O
         Some(error) => Err(error),
         // Every store of the row is held: this one says by whom.
         None => stack::open(&StoreConfig { path: folder.join("0"), ..config.clone() })
-            .map(|fresh| (fresh, folder.join("0"))),
+            .map(|fresh| Found::Open(Box::new(fresh), folder.join("0"))),
     }
 }
 
@@ -118,9 +136,14 @@ fn clear(folder: &Path) {
     }
 }
 
-/// Waits until nobody holds the store, but not for long; whether it is free.
-fn wait_for(path: &Path) -> bool {
-    let until = Instant::now() + PATIENCE;
+/// Whether another process holds a store beside the one in `path`, so that it may keep what is not found in this.
+pub(super) fn others_are_held(path: &Path) -> bool {
+    let stores = path.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    stores.map(|entry| entry.path()).any(|other| other != path && holder(&other) != Holder::Nobody)
+}
+
+/// Waits until nobody holds the store, but not longer; whether it is free.
+pub(super) async fn is_free_by(path: &Path, until: Instant) -> bool {
     loop {
         if holder(path) == Holder::Nobody {
             return true;
@@ -128,7 +151,7 @@ fn wait_for(path: &Path) -> bool {
         if Instant::now() >= until {
             return false;
         }
-        std::thread::sleep(LOOK);
+        tokio::time::sleep(LOOK).await;
     }
 }
 
@@ -137,14 +160,21 @@ fn is_alive(pid: u32) -> bool {
 }
 
 impl Leaving {
-    /// Notes that the store in `path` is about to be given back. Without the note a successor takes another.
-    pub(super) fn note(path: &Path) -> Self {
-        let _ = std::fs::write(Self::beside(path), format!("{}\n", std::process::id()));
+    /// Notes that the store in `path` is about to be given back, in so long at most. Without the note a successor takes
+    /// another.
+    pub(super) fn note(path: &Path, within: Duration) -> Self {
+        let by = millis(since_epoch() + within);
+        let _ = std::fs::write(Self::beside(path), format!("{} {by}\n", std::process::id()));
         Self(path.to_owned())
     }
 
-    fn is_noted(path: &Path) -> bool {
-        Self::beside(path).exists()
+    /// When the store is given back, if that is noted.
+    fn noted(path: &Path) -> Option<Instant> {
+        let note = std::fs::read_to_string(Self::beside(path)).ok()?;
+        let by = note.split_ascii_whitespace().nth(1).and_then(|by| by.parse().ok()).map(Duration::from_millis);
+        // Of an older version, or just being written.
+        let left = by.map_or(MOST, |by| by.saturating_sub(since_epoch()));
+        Some(Instant::now() + left.min(MOST))
     }
 
     fn forget(path: &Path) {
@@ -162,6 +192,10 @@ impl Drop for Leaving {
     fn drop(&mut self) {
         Self::forget(&self.0);
     }
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A name for everything that runs the same server in the same folder.
@@ -188,9 +222,22 @@ fn lineage(server: &ServerConfig) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
+
+    #[test]
+    fn a_store_is_waited_for_as_long_as_its_process_says_but_no_longer_than_a_minute() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0");
+        let left = || Leaving::noted(&path).map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64());
+        assert_eq!(left(), None);
+        for (within, expected) in [(30, 30.0), (600, 60.0), (0, 0.0)] {
+            let _note = Leaving::note(&path, Duration::from_secs(within));
+            assert!((expected - 5.0..=expected).contains(&left().unwrap()), "{within}");
+        }
+        assert_eq!(left(), None);
+        std::fs::write(folder.path().join("0.leaving"), "17\n").unwrap();
+        assert!(left().unwrap() > 50.0, "of an older version");
+    }
 
     #[test]
     fn stores_that_nobody_uses_are_removed_and_others_stay() {

@@ -136,7 +136,7 @@ impl Shared {
 
     /// Whose runs are counted by name.
     fn tell(&self, key: &Key, result: &Json) {
-        if let (Some(meters), Method::ListTools) = (&self.meters, key.method())
+        if let (Some(meters), Method::ListTools) = (self.meters.get(), key.method())
             && let Ok(Tools { tools }) = result.read::<Tools>()
         {
             meters.know(&self.server, tools.iter().map(|tool| tool.name.as_str()));

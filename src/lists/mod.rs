@@ -9,7 +9,7 @@ mod known;
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures_util::future::Either;
@@ -40,7 +40,7 @@ struct Shared {
     share: bool,
     known: Known,
     /// Told which tools there are.
-    meters: Option<Meters>,
+    meters: OnceLock<Meters>,
     jobs: Jobs,
 }
 
@@ -49,7 +49,7 @@ impl ListsLayer {
     /// waited for in `jobs`.
     pub fn new(server: &str, share: bool, jobs: &Jobs) -> Self {
         let known = Known::default();
-        Self(Arc::new(Shared { server: server.to_owned(), share, known, meters: None, jobs: jobs.clone() }))
+        Self(Arc::new(Shared { server: server.to_owned(), share, known, meters: OnceLock::new(), jobs: jobs.clone() }))
     }
 
     /// With what the config of the server says.
@@ -57,12 +57,10 @@ impl ListsLayer {
         Self::new(&config.name, config.share, jobs)
     }
 
-    /// Tells `meters` which tools the server lists.
-    #[must_use]
-    pub fn telling(self, meters: Meters) -> Self {
-        let Shared { server, share, jobs, .. } = &*self.0;
-        let (server, share, jobs, known) = (server.clone(), *share, jobs.clone(), Known::default());
-        Self(Arc::new(Shared { server, share, known, meters: Some(meters), jobs }))
+    /// Tells `meters` from now on which tools the server lists. Only the first ones are told.
+    pub fn tell(&self, meters: Meters) {
+        // Nothing is lost with those that come later.
+        let _ = self.0.meters.set(meters);
     }
 }
 

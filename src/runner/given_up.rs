@@ -32,7 +32,7 @@ pub(super) fn idle(limit: Duration) -> Failure {
 pub(super) fn stopped_by_operator() -> Failure {
     let message = "the operator has cancelled the call; the tool may have done part of its work, check before calling it \
                    again";
-    Failure::new(Reason::OutcomeUnknown, message, Retry::No)
+    Failure::new(Reason::OutcomeUnknown, message, Retry::Unknown)
 }
 
 /// An operator has stopped a held call that was not sent yet.

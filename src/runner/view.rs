@@ -2,6 +2,7 @@
 //!
 //! A handle is made from a committed task and nothing else.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,9 +13,9 @@ use super::timing::Timing;
 use super::{Kept, Linger, Place};
 use crate::clock::{Timestamp, millis};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Failure, Json, Progress, Retry, Rope, reshape};
+use crate::protocol::{Failure, Json, Progress, Reason, Retry, Rope, reshape};
 use crate::store::Committed;
-use crate::task::{Canceller, Cause, OpenQuestion, State, Task};
+use crate::task::{Canceller, Cause, KeySource, OpenQuestion, State, Task};
 
 /// What stands in a task beside its record.
 #[derive(Debug)]
@@ -253,11 +254,20 @@ impl Seen<'_> {
 }
 
 /// A failure of ours as those are told it who look at `task`: a call with a key that may have run is not run again
-/// under that key, whatever its caller finds out.
+/// under that key, whatever its caller finds out, and with `dedupe` not within its window if it was lost.
 pub fn told(task: &Task, failure: &Failure) -> Failure {
     let mut told = failure.clone();
-    if task.key.is_some() && failure.retry.retryable() != Some(true) {
-        told.message.push_str("; the same key leads to this end again, a new run needs a new key");
+    match task.key.map(|key| key.source()) {
+        Some(KeySource::Caller) if failure.retry.retryable() != Some(true) => {
+            told.message.push_str("; the same key leads to this end again, a new run needs a new key");
+        }
+        Some(KeySource::Window(window)) if failure.reason == Reason::OutcomeUnknown => {
+            let window = humantime::format_duration(window);
+            // Writing into a string cannot fail.
+            let _ =
+                write!(told.message, "; the same call within {window} of its start leads to this end again (dedupe)");
+        }
+        Some(_) | None => {}
     }
     told
 }

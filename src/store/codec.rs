@@ -11,7 +11,8 @@ use crate::clock::Timestamp;
 use crate::config::Cost;
 use crate::protocol::{Failure, Json, QuestionKind, Reason, Retry};
 use crate::task::{
-    Asked, Canceller, Cause, Charge, Expiry, KeyDigest, MOST_HINTS, OpenQuestion, Owner, State, Stored, Task, TaskId,
+    Asked, Canceller, Cause, Charge, Expiry, KeyDigest, KeySource, MOST_HINTS, OpenQuestion, Owner, State, Stored,
+    Task, TaskId,
 };
 
 /// sled moves larger values into files that it never syncs; no power cut was survived with them.
@@ -59,8 +60,16 @@ pub(super) fn encode(task: &Task) -> Vec<u8> {
     match &task.key {
         None => record.push(0),
         Some(key) => {
-            record.push(1);
+            let (kind, window) = match key.source() {
+                KeySource::Caller => (1, None),
+                KeySource::Running => (2, None),
+                KeySource::Window(window) => (3, Some(window)),
+            };
+            record.push(kind);
             record.extend_from_slice(key.as_bytes());
+            if let Some(window) = window {
+                put_duration(&mut record, window);
+            }
         }
     }
     put_number(&mut record, task.reruns.into());
@@ -332,11 +341,18 @@ impl Reader<'_> {
     }
 
     fn key(&mut self) -> Result<Option<KeyDigest>, BadRecord> {
-        match self.byte()? {
-            0 => Ok(None),
-            1 => self.array().map(|bytes| Some(KeyDigest::from_bytes(bytes))),
-            _ => Err(BadRecord::Malformed),
+        let kind = self.byte()?;
+        if kind == 0 {
+            return Ok(None);
         }
+        let key = KeyDigest::from_bytes(self.array()?);
+        let source = match kind {
+            1 => KeySource::Caller,
+            2 => KeySource::Running,
+            3 => KeySource::Window(self.duration()?),
+            _ => return Err(BadRecord::Malformed),
+        };
+        Ok(Some(key.from_source(source)))
     }
 
     fn charge(&mut self) -> Result<Charge, BadRecord> {

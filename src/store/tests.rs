@@ -20,7 +20,8 @@ use crate::clock::{ManualClock, SharedClock, SystemClock, Timestamp};
 use crate::config::{Cost, Durability, StoreConfig};
 use crate::protocol::{Failure, Json, Question, QuestionKind, Reason, Retry};
 use crate::task::{
-    Asked, Canceller, Cause, Change, Charge, Expiry, KeyDigest, OpenQuestion, Owner, State, Stored, Task, TaskId,
+    Asked, Canceller, Cause, Change, Charge, Expiry, KeyDigest, KeySource, OpenQuestion, Owner, State, Stored, Task,
+    TaskId,
 };
 
 fn durations() -> impl Strategy<Value = Duration> {
@@ -171,6 +172,10 @@ fn the_layout_of_a_record_is_what_it_always_was() {
     assert_eq!(decode(failed.id, &record), Ok(failed.clone()));
     let [price, per_minute, total] = [7, 8, 300].map(Cost::from_millionths);
     let charge = Charge { price, per_minute, total };
+    for source in [KeySource::Caller, KeySource::Running, KeySource::Window(Duration::from_mins(10))] {
+        let task = Task { key: Some(KeyDigest::from_bytes([3; 32]).from_source(source)), ..failed.clone() };
+        assert_eq!(decode(task.id, &encode(&task)).unwrap().key.unwrap().source(), source);
+    }
     let keyed = Task { key: Some(KeyDigest::from_bytes([0xcd; 32])), reruns: 1, charge, ..failed };
     let with_key = [
         &[1],

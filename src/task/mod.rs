@@ -11,7 +11,7 @@ mod state;
 pub use charge::Charge;
 pub use expiry::Expiry;
 pub use id::{InvalidTaskId, TaskId};
-pub use key::KeyDigest;
+pub use key::{KeyDigest, KeySource};
 pub use owner::{Owner, OwnerKey};
 pub use question::{Asked, MOST_HINTS, MOST_QUESTION_BYTES, MOST_QUESTIONS, OpenQuestion};
 pub use state::{Canceller, Cause, Change, Refusal, State, Stored};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::companion::Companions;
+use super::elsewhere::Elsewhere;
 use super::forwards::Forwards;
 use super::legacy::Sessions;
 use super::service::TasksService;
@@ -24,6 +25,7 @@ pub struct TasksLayer {
     strange_states: StrangeStates,
     forwards: Forwards,
     companion_names: CompanionNames,
+    elsewhere: Elsewhere,
 }
 
 /// What becomes of a call whose `requestState` is none of ours.
@@ -46,6 +48,7 @@ impl TasksLayer {
             strange_states: StrangeStates::PassOn,
             forwards: Forwards::Any,
             companion_names: CompanionNames::default(),
+            elsewhere: Elsewhere::default(),
         }
     }
 
@@ -72,6 +75,13 @@ impl TasksLayer {
         self
     }
 
+    /// Where else a handle may be kept that is unknown here: who asks for it by a companion tool is told so.
+    #[must_use]
+    pub fn kept_elsewhere(mut self, elsewhere: Elsewhere) -> Self {
+        self.elsewhere = elsewhere;
+        self
+    }
+
     /// With what the config of the server says. Our upstreams ask by events.
     #[must_use]
     pub fn for_server(mut self, config: &ServerConfig) -> Self {
@@ -89,7 +99,8 @@ impl<S> Layer<S> for TasksLayer {
 
     fn layer(&self, inner: S) -> Self::Service {
         let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
-        let companions = Companions::new(self.companion_names.clone(), policies.clone());
+        let companions =
+            Companions::new(self.companion_names.clone(), policies.clone()).kept_elsewhere(self.elsewhere.clone());
         let forwards = self.forwards.clone();
         let (linger, strange_states, sessions) = (self.linger, self.strange_states, Sessions::default());
         TasksService { inner, runner, policies, server, linger, strange_states, forwards, companions, sessions }

@@ -113,6 +113,7 @@
 
 mod advert;
 mod companion;
+mod elsewhere;
 mod fallback;
 mod forwards;
 mod handle;
@@ -122,7 +123,10 @@ mod legacy;
 mod listen;
 mod refused;
 mod service;
+mod storeless;
 
+pub use elsewhere::Elsewhere;
 pub use http::{HttpAdapter, HttpLimits};
 pub use layer::TasksLayer;
 pub use service::{TasksService, discover};
+pub use storeless::Storeless;

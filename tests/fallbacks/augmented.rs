@@ -150,11 +150,11 @@ async fn errors_and_failures_of_the_call_are_those_of_its_result() {
     let own = r#"{"code":-32000,"message":"no","data":{"n":1.0}}"#;
     let gone = Failure::new(Reason::OutcomeUnknown, "the server died", Retry::Unknown);
     let cases = [
-        (Outcome::Error(RpcError::from_server(support::calls::text(own)).unwrap()), "no"),
-        (Outcome::Failed(gone), "the server died"),
-        (result(r#"{"isError":true,"content":[{"type":"text","text":"out of paper"}]}"#), "out of paper"),
+        (Outcome::Error(RpcError::from_server(support::calls::text(own)).unwrap()), "no", json!("server_error")),
+        (Outcome::Failed(gone), "the server died", json!("outcome_unknown")),
+        (result(r#"{"isError":true,"content":[{"type":"text","text":"out of paper"}]}"#), "out of paper", json!(null)),
     ];
-    for (outcome, why) in cases {
+    for (outcome, why, reason) in cases {
         let is_result = matches!(outcome, Outcome::Result(_));
         let (task, sender) = started(&mut proxy, &json!({})).await;
         let id = id_of(&task);
@@ -167,6 +167,8 @@ async fn errors_and_failures_of_the_call_are_those_of_its_result() {
         }
         let ended = proxy.value(of_task("tasks/get", &id)).await;
         assert_eq!((&ended["status"], &ended["statusMessage"]), (&json!("failed"), &json!(why)));
+        // What the tool itself says of its failure is no failure of the call.
+        assert_eq!(ended["_meta"]["dev.raincheck/reason"], reason, "{ended}");
     }
 }
 

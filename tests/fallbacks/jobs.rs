@@ -87,6 +87,14 @@ async fn a_job_that_never_began_says_when_to_call_the_tool_again() {
     sender.done(Outcome::Failed(away));
     let failed = proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": job(&handle) }))).await;
     assert!(words(&failed).ends_with("is away. The tool may be called again in 7s."), "{failed}");
+    let facts =
+        ["reason", "retryable", "retryAfterMs"].map(|name| failed["_meta"][format!("dev.raincheck/{name}")].clone());
+    assert_eq!(facts, [json!("not_started"), json!(true), json!(7000)]);
+    let structured = &failed["structuredContent"];
+    assert_eq!((&structured["status"], &structured["message"]), (&json!("failed"), &json!(words(&failed))));
+    let data = json!({ "reason": "not_started", "retryable": true, "retryAfterMs": 7000 });
+    let error = json!({ "code": -31002, "message": "the server is away", "data": data });
+    assert_eq!(structured["error"], error);
 }
 
 #[tokio::test]

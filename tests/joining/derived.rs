@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use raincheck::config::{Dedupe, Mode, ToolPolicy};
 use raincheck::protocol::{Call, Failure, Outcome, Principal, Reason, Retry, RpcError};
+use raincheck::task::{Cause, State};
 use serde_json::json;
 
 use crate::callers::{KINDS, Kind, assert_joined, call, call_of, done, export, keyed, outcome, policy};
@@ -110,8 +111,34 @@ async fn a_run_that_was_lost_is_not_begun_anew_within_the_window() {
     for lost in [outcome(one).await, outcome(proxy.send(plain(Kind::Plain)).await).await] {
         let Outcome::Failed(failure) = lost else { panic!() };
         assert_eq!(failure.reason, Reason::OutcomeUnknown);
+        assert!(!failure.message.contains("key"), "nobody gave one: {}", failure.message);
     }
     proxy.assert_sent_no_more();
+}
+
+#[tokio::test]
+async fn who_looks_at_a_lost_task_is_told_of_what_leads_to_it_again_and_of_no_key() {
+    let table = [
+        (
+            Dedupe::Window(Duration::from_mins(10)),
+            Some("the same call within 10m of its start leads to this end again"),
+        ),
+        (Dedupe::Running, None),
+    ];
+    for (dedupe, expected) in table {
+        let mut proxy = with(dedupe);
+        let one = proxy.send(plain(Kind::Plain)).await;
+        drop(proxy.next_sent().await);
+        let Outcome::Failed(_) = outcome(one).await else { panic!() };
+        let task = proxy.store.list(raincheck::store::Filter::default(), None, 2).await.unwrap().tasks.remove(0);
+        let State::Failed { cause: Cause::Ours(failure) } = &task.state else { panic!("{:?}", task.state) };
+        let told = raincheck::runner::view::told(&task, failure).message;
+        assert!(!told.contains("key"), "{told}");
+        match expected {
+            Some(words) => assert!(told.contains(words), "{told}"),
+            None => assert_eq!(told, failure.message),
+        }
+    }
 }
 
 #[tokio::test]

@@ -109,6 +109,8 @@ async fn an_operator_lists_shows_and_cancels_at_the_command_line() {
     assert!(stopped.contains("It has ended."), "{stopped}");
     let told = within(PATIENCE, holding).await.unwrap().message;
     assert!(told.contains("the operator has cancelled the call"), "{told}");
+    // Nobody knows whether the tool has run: neither yes nor no.
+    assert!(told.contains("outcome_unknown") && !told.contains("retryable"), "{told}");
     assert!(said(&admin(&["cancel", &held]).await).contains("no such task"));
     let refused = raincheck(&["admin", "list", "--url", &url]).await;
     assert!(refused.status.code() == Some(1) && said(&refused).contains("--token-env"), "{}", said(&refused));

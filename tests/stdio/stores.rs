@@ -90,6 +90,53 @@ async fn a_host_that_starts_again_waits_for_the_store_that_is_about_to_be_given_
 }
 
 #[tokio::test]
+async fn while_the_store_of_before_is_waited_for_a_host_learns_what_the_server_is() {
+    let machine = Machine::new().env("RAINCHECK_DEFAULTS_FALLBACK", "handle");
+    let mut client = machine.start(&["--after", "1ms"]);
+    let id = client.call("hold", json!({})).await;
+    let handle = client.answer(&id).await["result"]["taskId"].clone();
+    client.end_input();
+    crate::signs::files("the note", machine.folder.path(), crate::PATIENCE, || machine.stores().len() == 2).await;
+    let mut next = machine.start(&[]);
+    let hello =
+        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "h", "version": "1" } });
+    assert!(next.request("initialize", hello).await["result"]["serverInfo"].is_object());
+    next.notify("notifications/initialized", json!({})).await;
+    let list = next.request("tools/list", json!({})).await;
+    let has = |name: &str| list["result"]["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == name);
+    assert!(has("check_job"), "{list}");
+    let check = next.ask("tools/call", json!({ "name": "check_job", "arguments": { "job": handle } })).await;
+    next.says("its store is waited for").await;
+    // The first one and its note: no other store was taken, and the first process is still there.
+    assert_eq!(machine.stores().len(), 2);
+    client.signal(Signal::SIGTERM);
+    client.ended().await;
+    let checked = next.answer(&check).await["result"].clone();
+    assert_eq!(checked["_meta"]["dev.raincheck/reason"], "outcome_unknown", "{checked}");
+    assert!(next.request("tools/list", json!({})).await["result"]["tools"].is_array());
+    next.close().await;
+    assert_eq!(machine.stores().len(), 1);
+}
+
+#[tokio::test]
+async fn a_handle_that_another_window_may_keep_is_not_said_not_to_exist() {
+    let machine = Machine::new().env("RAINCHECK_DEFAULTS_FALLBACK", "handle");
+    let (mut one, mut two) = (machine.start(&["--after", "1ms"]), machine.start(&["--after", "1ms"]));
+    let handle = ended_task(&mut one, &machine, 1).await;
+    ended_task(&mut two, &machine, 2).await;
+    for tool in ["check_job", "cancel_job", "answer_job"] {
+        let id = two.call(tool, json!({ "job": handle })).await;
+        let said = two.answer(&id).await["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(said.contains("another Raincheck of this host") && said.contains("ask again in 30 s"), "{said}");
+    }
+    one.close().await;
+    let id = two.call("check_job", json!({ "job": handle })).await;
+    let said = two.answer(&id).await["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+    assert!(said.starts_with("There is no such job: "), "{said}");
+    two.close().await;
+}
+
+#[tokio::test]
 async fn a_chosen_store_that_is_held_is_a_clear_error_until_it_is_free() {
     let machine = Machine::new();
     let store = machine.folder.path().join("chosen").to_str().unwrap().to_owned();

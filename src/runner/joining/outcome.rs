@@ -3,7 +3,7 @@
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Failure, Json, JsonError, Outcome, Reason, Retry, Rope, RpcError};
 use crate::store::{Committed, ReadError, Store};
-use crate::task::{Cause, State, Task};
+use crate::task::{Cause, KeySource, State, Task};
 
 /// The member of `_meta` that says that an answer is of an earlier call.
 pub(in crate::runner) const JOINED: &str = "dev.raincheck/joined";
@@ -24,10 +24,16 @@ pub(super) async fn of(store: &Store, task: &Committed<Task>) -> Outcome {
         },
         State::Failed { cause: Cause::Ours(failure) } => {
             let mut failure = failure.clone();
-            if task.key.is_some() {
-                let earlier = "; this is how an earlier call with the same key ended, a new run needs another key";
-                failure.message.push_str(earlier);
-            }
+            let earlier = match task.key.map(|key| key.source()) {
+                Some(KeySource::Caller) => {
+                    "; this is how an earlier call with the same key ended, a new run needs another key"
+                }
+                Some(KeySource::Running | KeySource::Window(_)) => {
+                    "; this is how an earlier call of the same ended, which this one joined (dedupe)"
+                }
+                None => "",
+            };
+            failure.message.push_str(earlier);
             Outcome::Failed(failure)
         }
         State::Cancelled { .. } => Outcome::Failed(cancelled()),
@@ -40,7 +46,7 @@ pub(super) async fn of(store: &Store, task: &Committed<Task>) -> Outcome {
 /// What those who are held are told when their call was cancelled as a task.
 pub(in crate::runner) fn cancelled() -> Failure {
     let message = "the call was cancelled on request (tasks/cancel); the tool may have done part of its work, check \
-                   before calling it again; a new run needs another key";
+                   before calling it again; where it had a key, a new run needs another";
     Failure::new(Reason::OutcomeUnknown, message, Retry::No)
 }
 

@@ -7,7 +7,7 @@ use crate::protocol::error::code;
 use crate::protocol::{Call, Principal, RpcError, canonical};
 use crate::runner::{Plan, What};
 use crate::store::{Claim, Store};
-use crate::task::KeyDigest;
+use crate::task::{KeyDigest, KeySource};
 
 /// What makes two calls the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,13 @@ impl Repeat {
             }
             None => (store.seal("derived key", &[scheme, digest, server, &arguments]), Origin::Derived),
         };
-        Ok(Some(Self { key: KeyDigest::from_bytes(key), claim: Claim { arguments, within }, origin }))
+        let source = match within {
+            None => KeySource::Caller,
+            Some(Duration::ZERO) => KeySource::Running,
+            Some(window) => KeySource::Window(window),
+        };
+        let key = KeyDigest::from_bytes(key).from_source(source);
+        Ok(Some(Self { key, claim: Claim { arguments, within }, origin }))
     }
 
     /// How long the outcome is kept, if outcomes of the tool are kept for `keep`.

@@ -24,7 +24,7 @@ const REJECTED: i64 = -1;
 /// Answers the question, and says what comes next.
 pub(super) async fn answer(tool: &Companion, runner: &Runner, call: &Call) -> Result<Outcome, Outcome> {
     let arguments = Arguments::of(call)?;
-    let task = arguments.job(runner, call).await?;
+    let task = arguments.job(tool, runner, call).await?;
     let question = question(&arguments, &task, &tool.names.check)?;
     let action = action(&arguments)?;
     let given = given(question, action, arguments.content.as_ref())?;

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Asks the job to stop, and says what became of it.
 pub(super) async fn cancel(tool: &Companion, runner: &Runner, call: &Call) -> Result<Outcome, Outcome> {
-    let task = Arguments::of(call)?.job(runner, call).await?;
+    let task = Arguments::of(call)?.job(tool, runner, call).await?;
     let (id, check) = (task.id, &tool.names.check);
     if task.state.is_terminal() {
         let text = match task.state {

@@ -29,7 +29,7 @@ const MOST_DATA: usize = 4 << 10;
 /// Waits for the job a while, and says what there is.
 pub(super) async fn check(tool: &Companion, runner: &Runner, call: &Call) -> Result<Outcome, Outcome> {
     let arguments = Arguments::of(call)?;
-    let task = arguments.job(runner, call).await?;
+    let task = arguments.job(tool, runner, call).await?;
     let longest = longest_wait(&tool.policies, &task.tool);
     let wanted = arguments.wait_seconds().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let deadline = Instant::now() + wanted.unwrap_or(USUAL).min(longest);
@@ -57,9 +57,7 @@ pub(super) async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Ta
         },
         State::Queued | State::Running { .. } => working(tool, runner, task),
         State::InputRequired { questions, .. } => questions::asked(&tool.names, task, questions),
-        State::Failed { cause: Cause::Ours(failure) } => {
-            failed(task, &view::told(task, failure).message, again(failure))
-        }
+        State::Failed { cause: Cause::Ours(failure) } => failed(task, &view::told(task, failure)),
         State::Failed { cause: Cause::Server { message, .. } } => match runner.store().outcome(task).await {
             Ok(error) => refused(task, error, message),
             Err(error) => handle::unreadable(&error),
@@ -82,10 +80,10 @@ fn working(tool: &Companion, runner: &Runner, task: &Committed<Task>) -> Outcome
     Said::of(task, text).outcome()
 }
 
-fn failed(task: &Committed<Task>, why: &str, again: Option<String>) -> Outcome {
-    let again = again.unwrap_or_default();
+fn failed(task: &Committed<Task>, failure: &Failure) -> Outcome {
+    let (why, again) = (&failure.message, again(failure).unwrap_or_default());
     let text = format!("Job {} of the tool `{}` failed: {why}.{again}", task.id, task.tool);
-    Said::of(task, text).failed().outcome()
+    with_error(task, text, RpcError::from(failure).raw())
 }
 
 /// The server's own error: all of it for programs, and for a model what it can use. That may be what the data says, such as
@@ -99,10 +97,15 @@ fn refused(task: &Committed<Task>, spelled: Json, message: &str) -> Outcome {
     }
     let text =
         format!("Job {} of the tool `{}` failed: the server answered with an error: {text}.", task.id, task.tool);
+    with_error(task, text, &spelled)
+}
+
+/// The words, and the error as a client with tasks gets it, for programs.
+fn with_error(task: &Committed<Task>, text: String, error: &Json) -> Outcome {
     let mut structured = ObjectWriter::new();
     structured.string("job", task.id.as_str()).string("status", task.state.status());
     // Some hosts show a model nothing else of a result.
-    structured.string("message", &text).raw("error", &spelled);
+    structured.string("message", &text).raw("error", error);
     Said::of(task, text).failed().with(structured.finish_json()).outcome()
 }
 

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
+use super::Companion;
 use super::words::said_no;
 use crate::protocol::{Call, Json, Outcome};
 use crate::runner::Runner;
@@ -52,7 +53,7 @@ impl Arguments {
     }
 
     /// The job that they name. One of somebody else is as unknown as one that never was.
-    pub(super) async fn job(&self, runner: &Runner, call: &Call) -> Result<Committed<Task>, Outcome> {
+    pub(super) async fn job(&self, tool: &Companion, runner: &Runner, call: &Call) -> Result<Committed<Task>, Outcome> {
         let Some(written) = self.job.as_ref().and_then(|job| job.as_str()) else {
             return Err(said_no(
                 "The argument \"job\" is missing: the handle, a string, as the tool that was called before gave it.",
@@ -60,7 +61,12 @@ impl Arguments {
         };
         let Some(id) = handle_in(written) else { return Err(unknown()) };
         let owner = runner.store().owner(&call.caller.principal);
-        find(runner, &owner, &id).await
+        match runner.store().get(&owner, &id).await {
+            Ok(Some(task)) => Ok(task),
+            Ok(None) if tool.elsewhere.keeps_some() => Err(unknown_here()),
+            Ok(None) => Err(unknown()),
+            Err(error) => Err(handle::unreadable(&error)),
+        }
     }
 }
 
@@ -118,5 +124,14 @@ fn unknown() -> Outcome {
     said_no(
         "There is no such job: the handle is wrong, or it belongs to somebody else, or the job ended so long ago that \
          its result is not kept any more. Nothing was done.",
+    )
+}
+
+/// The same, where another process may know the job.
+fn unknown_here() -> Outcome {
+    said_no(
+        "There is no such job here: it is kept by another Raincheck of this host that is still running or stopping (ask \
+         again in 30 s), or the handle is wrong, or it belongs to somebody else, or the job ended so long ago that its \
+         result is not kept any more. Nothing was done.",
     )
 }

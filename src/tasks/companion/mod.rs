@@ -20,17 +20,18 @@ use tower_service::Service;
 
 use self::names::Names;
 use self::words::Words;
+use super::elsewhere::Elsewhere;
 use super::fallback;
 use crate::config::CompanionNames;
 use crate::policy::Policies;
-use crate::protocol::{Call, ClientSession, Outcome, Reply};
+use crate::protocol::{Call, ClientSession, Outcome, Reply, ReplySender};
 use crate::runner::{Form, Runner};
 
 pub(super) use self::words::said_no;
 
 /// The tools beside those of one server. Clones share what is known of that server's names.
 #[derive(Clone, Debug)]
-pub(super) struct Companions(Arc<Shared>);
+pub(super) struct Companions(Arc<Shared>, Elsewhere);
 
 #[derive(Debug)]
 struct Shared {
@@ -56,6 +57,7 @@ pub(super) struct Companion {
     kind: Kind,
     names: CompanionNames,
     policies: Policies,
+    elsewhere: Elsewhere,
 }
 
 impl Companions {
@@ -65,7 +67,12 @@ impl Companions {
         let offered = policies.all().any(fallback::speaks);
         let words = |era| Arc::new(Words::new(era, Arc::clone(&names), policies.clone()));
         let [legacy, modern] = [words::Era::Legacy, words::Era::Modern].map(words);
-        Self(Arc::new(Shared { policies, names, offered, legacy, modern }))
+        Self(Arc::new(Shared { policies, names, offered, legacy, modern }), Elsewhere::default())
+    }
+
+    /// The same, where a handle that is unknown may be kept elsewhere.
+    pub(super) fn kept_elsewhere(self, elsewhere: Elsewhere) -> Self {
+        Self(self.0, elsewhere)
     }
 
     /// Whether any tool of the server may answer with a handle in words.
@@ -104,7 +111,7 @@ impl Companions {
             name if name == names.answer => Kind::Answer,
             _ => return None,
         };
-        Some(Companion { kind, names, policies: self.0.policies.clone() })
+        Some(Companion { kind, names, policies: self.0.policies.clone(), elsewhere: self.1.clone() })
     }
 
     /// The reply to a `tools/list`, which the server answers with `reply`.
@@ -113,8 +120,22 @@ impl Companions {
         S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        let shared = Arc::clone(&self.0);
-        runner.reply("list tools", |sender| list::relay(shared, inner, call, reply, sender))
+        runner.reply("list tools", |sender| self.relay(inner, call, reply, sender))
+    }
+
+    /// The same, through `sender`.
+    pub(super) fn relay<S>(
+        &self,
+        inner: S,
+        call: Call,
+        reply: Reply,
+        sender: ReplySender,
+    ) -> impl Future<Output = ()> + Send + 'static + use<S>
+    where
+        S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        list::relay(Arc::clone(&self.0), inner, call, reply, sender)
     }
 }
 

@@ -87,6 +87,13 @@ impl Said {
         let mut meta = ObjectWriter::new();
         meta.string("dev.raincheck/taskId", task.id.as_str());
         meta.string("dev.raincheck/status", task.state.status());
+        // How it ended is known to the record alone.
+        if task.state.is_terminal()
+            && let Some(facts) = view::facts(task, None, task.updated)
+        {
+            // What was just written is an object.
+            let _ = meta.members_of(&facts, |_| true);
+        }
         Self { text, is_error: false, meta: Some(meta.finish_json()), structured: None }
     }
 

@@ -43,6 +43,8 @@ pub(super) fn object(task: &Task, live: Option<&Live>, verdict: &Verdict, now: T
     writer.number_or_null("ttl", task.ttl().map(millis));
     if !task.state.is_terminal() {
         writer.number_or_null("pollInterval", Some(millis(poll_interval)));
+    } else if let Some(facts) = view::facts(task, None, now) {
+        writer.raw("_meta", &facts);
     }
     writer.finish()
 }
