@@ -3,6 +3,7 @@
 //! There is no timer: what comes in while one batch is made durable is the next batch.
 
 use std::fs::File;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -229,6 +230,8 @@ impl Committer {
         for id in ended.iter().filter(|id| !ids.contains(*id)) {
             self.shared.hot.remove(id);
         }
+        self.shared.is_reopened.store(true, Ordering::SeqCst);
+        self.shared.sooner.notify_one();
         Ok(())
     }
 

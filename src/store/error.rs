@@ -254,6 +254,16 @@ impl From<CommitError> for ChangeError {
     }
 }
 
+impl From<ReadError> for CommitError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Closed => Self::Closed,
+            ReadError::Failed(failed) => Self::Failed(failed),
+            other => Self::failed(other),
+        }
+    }
+}
+
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
@@ -133,6 +133,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         quotas: std::sync::RwLock::default(),
         counts: CommittedCounts::default(),
         sooner: Notify::new(),
+        is_reopened: AtomicBool::new(false),
         unmarked: Notify::new(),
         next_sweep: AtomicU64::new(u64::MAX),
     });

@@ -120,6 +120,8 @@ impl Store {
             let stored = Stored { len: text.len() as u64, checksum: crc32fast::hash(text.bytes()), file: None };
             return Ok((stored, Outcome::Inline(text)));
         }
+        // A store that has failed takes no end: with each try there would be another file for the sweep.
+        self.inner.shared.read(|_| Ok(())).map_err(CommitError::from)?;
         // A task that has ended keeps its outcome; no need to write the large text first.
         match self.inner.shared.find(&id).map_err(CommitError::failed)? {
             None => return Err(ChangeError::Unknown),

@@ -1,7 +1,7 @@
 //! What readers and the committer share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{Notify, watch};
@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) counts: CommittedCounts,
     /// Tells the sweep that something goes away before it wanted to wake up.
     pub(super) sooner: Notify,
+    /// Whether it was opened again since files were compared with the records: the batch that failed may have left some.
+    pub(super) is_reopened: AtomicBool,
     /// Tells that there are commits which the marker does not count.
     pub(super) unmarked: Notify,
     /// When the sweep wants to wake up, in milliseconds since the Unix epoch.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::committer::MARK_EVERY;
 use super::op::{Answer, Op};
 use super::shared::{Hot, Shared};
-use super::{CommitError, ReadError, Store, StoreFailed, StoreInner};
+use super::{CommitError, Store, StoreFailed, StoreInner};
 use crate::clock::Timestamp;
 use crate::jobs::Jobs;
 use crate::task::{Expiry, Task};
@@ -54,7 +54,7 @@ pub(super) async fn run(store: Weak<StoreInner>, shared: Arc<Shared>, jobs: Jobs
         if let Err(CommitError::Closed) = swept {
             return;
         }
-        if Instant::now() >= next_files {
+        if Instant::now() >= next_files || shared.is_reopened.swap(false, Ordering::SeqCst) {
             store_now.sweep_files().await;
             next_files = Instant::now() + FILES_EVERY;
         }
@@ -114,10 +114,7 @@ impl Store {
     pub async fn sweep(&self) -> Result<Swept, CommitError> {
         let mut swept = Swept { extended: self.extend().await?, ..Swept::default() };
         loop {
-            let keys = self.inner.shared.expired(CHUNK).map_err(|error| match error {
-                ReadError::Closed => CommitError::Closed,
-                other => CommitError::failed(other),
-            })?;
+            let keys = self.inner.shared.expired(CHUNK)?;
             if keys.is_empty() {
                 return Ok(swept);
             }

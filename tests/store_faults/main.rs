@@ -200,8 +200,10 @@ async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
     let id = created.get("taskId").and_then(serde_json::Value::as_str).unwrap().parse().unwrap();
     let (_, server) = sent.recv().await.unwrap();
 
+    // It goes into a file, of which each try would leave one.
+    let result = format!(r#"{{"content":[],"more":"{:9000}"}}"#, 1);
     let fault = Fault::refuse();
-    server.done(Outcome::Result(json(r#"{"content":[]}"#)));
+    server.done(Outcome::Result(json(&result)));
     log.until(Duration::from_secs(30), |log| log.contains("an outcome still waits for the store")).await;
     fault.release();
     let ended = async {
@@ -214,9 +216,12 @@ async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
         }
     };
     let task = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
-    assert_eq!(store.outcome(&task).await.unwrap().as_str(), r#"{"content":[]}"#);
+    assert_eq!(store.outcome(&task).await.unwrap().as_str(), result);
     log.until(Duration::from_secs(30), |log| log.contains("an outcome that waited for the store waits no longer"))
         .await;
+    let folders = std::fs::read_dir(directory.path().join("store/results")).unwrap();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap()).count();
+    assert_eq!(files, 1, "each try has left a file");
     // Said aloud once, however often it was tried.
     assert_eq!(log.text().matches(": an outcome waits for the store").count(), 1, "{}", log.text());
     store.close().await;

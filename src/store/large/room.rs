@@ -73,15 +73,14 @@ impl Room {
         }
         let left = self.0.most.saturating_sub(taken.all);
         let own = taken.by_each.get(owner.digest()).copied().unwrap_or(0);
-        let may_take = match own {
+        let may_take = if own == 0 {
             // The first of an owner waits for nobody else's as long as anything is left, however large it is: others
             // may never read theirs. So by one outcome more than there is room for may be in memory.
-            0 => left > 0,
+            left > 0
+        } else {
             // As many places one after the other: if the last of them may be taken, the others may.
-            _ => {
-                let before_last = kibibytes.saturating_sub(1);
-                kibibytes <= left && taken.company.may_take(self.0.most, left - before_last, own + before_last)
-            }
+            let before_last = kibibytes.saturating_sub(1);
+            kibibytes <= left && taken.company.may_take(self.0.most, left - before_last, own + before_last)
         };
         may_take.then(|| {
             taken.all = taken.all.saturating_add(kibibytes);
