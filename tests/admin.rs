@@ -142,6 +142,12 @@ async fn an_operator_sees_every_task_and_neither_arguments_nor_results() {
     assert_eq!(operators.ids(&format!("limit=2&cursor={next}")).await, [one.as_str()]);
     let (_, shown) = operators.value(&format!("GET /api/tasks/{one}")).await;
     let owner = shown["owner"].as_str().unwrap();
+    assert_eq!(shown["ownerName"], "ann");
+    let names = |list: &Value| -> Vec<Value> {
+        list["tasks"].as_array().unwrap().iter().map(|task| task["ownerName"].clone()).collect()
+    };
+    // The config does not name the other.
+    assert_eq!(names(&operators.value("GET /api/tasks").await.1), [json!("ann"), Value::Null, json!("ann")]);
     assert_eq!(operators.ids(&format!("owner={owner}")).await, [three.as_str(), &one]);
     assert_eq!(operators.ids("owner=000000000000").await, [""; 0]);
     // By name, where the config has it; a name of hex digits is a name.

@@ -457,7 +457,8 @@ fn the_beginning_of_a_handle_is_not_enough_for_a_server_and_that_is_said() {
     for command in [&["task", "get"][..], &["task", "cancel"]] {
         let said = |handle: &str| stderr(&server.run(&[command, &[handle, "--url", url]].concat()));
         let logged = format!("{}…", &TASK[..14]);
-        for short in [&TASK[..14], "last", &logged] {
+        assert!(said("last").contains("leave --url away"), "{}", said("last"));
+        for short in [&TASK[..14], &logged] {
             assert!(said(short).contains("With --url the handle must be whole"), "{short}: {}", said(short));
         }
         assert!(!said(TASK).contains("must be whole"), "{}", said(TASK));

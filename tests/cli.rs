@@ -1,7 +1,8 @@
 //! The binary as a shell sees it: output, exit codes, the demo server over real pipes.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
@@ -300,4 +301,127 @@ fn the_demo_server_runs_every_tool_that_it_lists() {
     demo.send(&json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": { "name": "slow_report" } }));
     drop(demo.input.take());
     assert_eq!(demo.child.wait().unwrap().code(), Some(0));
+}
+
+/// A command that keeps its handles in `folder`.
+fn with_handles(folder: &std::path::Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).env("RAINCHECK_HANDLES", folder.join("handles.jsonl")).stdin(Stdio::null());
+    command
+}
+
+fn keep(folder: &std::path::Path, urls: &[&str]) {
+    let line = |(at, url): (usize, &&str)| {
+        json!({ "at": "2026-07-28T10:30:00Z", "url": url, "tool": "t", "taskId": format!("task{at}") }).to_string()
+            + "\n"
+    };
+    let lines: String = urls.iter().enumerate().map(line).collect();
+    std::fs::write(folder.join("handles.jsonl"), lines).unwrap();
+}
+
+/// Answers the next request.
+fn answer(listener: &TcpListener, status: &str, body: &Value) {
+    let (mut socket, _) = listener.accept().unwrap();
+    let mut reader = BufReader::new(socket.try_clone().unwrap());
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if line == "\r\n" {
+            break;
+        }
+    }
+    reader.read_exact(&mut vec![0; length]).unwrap();
+    let (head, body) = ("content-type: application/json\r\nconnection: close", body.to_string());
+    write!(socket, "HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+}
+
+#[test]
+fn a_kept_handle_is_waited_for_while_its_proxy_is_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let url = format!("http://{address}/mcp");
+    keep(directory.path(), &[&url]);
+    for at_once in [&["task", "get", "last"][..], &["task", "get", "task0", "--wait", "--url", &url]] {
+        let output = with_handles(directory.path(), at_once).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{at_once:?}: {}", stderr(&output));
+    }
+    let mut command = with_handles(directory.path(), &["task", "get", "last", "--wait"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("the task may go on, asking again for 5m at most"), "{said}");
+    let listener = TcpListener::bind(address).unwrap();
+    let result = json!({ "content": [{ "type": "text", "text": "the report" }] });
+    let task = json!({
+        "resultType": "complete", "taskId": "task0", "status": "completed", "createdAt": "2026-07-28T10:30:00Z",
+        "lastUpdatedAt": "2026-07-28T10:30:00Z", "ttlMs": null, "pollIntervalMs": 50, "result": result,
+    });
+    answer(&listener, "200 OK", &json!({ "jsonrpc": "2.0", "id": 1, "result": task }));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"the report\n".as_slice()));
+}
+
+#[test]
+fn handles_are_told_apart_by_their_whole_url_and_can_be_forgotten_with_a_server_that_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = format!("http://{}", listener.local_addr().unwrap());
+    let [one, two] = ["one", "two"].map(|name| format!("{origin}/{name}/mcp"));
+    keep(directory.path(), &[&one, &two, "http://127.0.0.1:1/mcp"]);
+    let closed = std::thread::spawn(move || {
+        let data = json!({ "reason": "unauthorized", "retryable": false });
+        let error = json!({ "code": -31006, "message": "who are you?", "data": data });
+        for _ in 0..4 {
+            answer(&listener, "401 Unauthorized", &json!({ "jsonrpc": "2.0", "id": 1, "error": error }));
+        }
+        listener
+    });
+    let run = |arguments: &[&str]| with_handles(directory.path(), arguments).output().unwrap();
+    let listed = |url: &str| {
+        let output = run(&["task", "list", "--url", url]);
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| line[..5].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&one), ["task0"]);
+    assert_eq!(listed(&origin), ["task0", "task1"]);
+    let said = stderr(&run(&["task", "forget", "--unknown", "--url", &two]));
+    assert!(said.contains("1 handle is kept that the server tells nobody of without credentials"), "{said}");
+    drop(closed.join().unwrap());
+    let said = stderr(&run(&["task", "forget", "--unknown"]));
+    assert!(said.contains("(--server http://127.0.0.1:1 forgets them)"), "{said}");
+    assert_eq!(run(&["task", "forget", "--unknown", "--server", &origin]).status.code(), Some(64));
+    let said = stderr(&run(&["task", "forget", "--server", &origin]));
+    assert!(said.contains("2 handles are forgotten, 1 handle is kept"), "{said}");
+    let left = std::fs::read_to_string(directory.path().join("handles.jsonl")).unwrap();
+    assert!(left.lines().count() == 1 && left.contains("task2"), "{left}");
+}
+
+#[test]
+fn an_operator_is_let_in_with_the_token_of_the_config() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = directory.path().join("own.toml");
+    let address = listener.local_addr().unwrap();
+    // The proxy has this variable, whoever asks after its tasks has not.
+    let owner = "[[owner.token]]\nname = \"ann\"\ntoken_env = \"RAINCHECK_TEST_NOT_SET\"\n";
+    let server = "[[server]]\nname = \"a\"\nurl = \"http://127.0.0.1:9/mcp\"\n";
+    std::fs::write(&file, format!("[admin]\nhttp = \"{address}\"\ntoken = \"s3cret\"\n{owner}{server}")).unwrap();
+    let admin = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let lines = BufReader::new(socket.try_clone().unwrap()).lines();
+        let head: Vec<String> = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+        write!(socket, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{{\"held\":[]}}").unwrap();
+        head.join("\n").to_lowercase()
+    });
+    let output = run(&["admin", "list", "--state", "held", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(admin.join().unwrap().contains("authorization: bearer s3cret"));
+    std::fs::write(&file, server).unwrap();
+    let output = run(&["admin", "list", "--config", file.to_str().unwrap()]);
+    assert!(output.status.code() == Some(64) && stderr(&output).contains("has no [admin]"), "{}", stderr(&output));
 }

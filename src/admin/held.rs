@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::answer::{Answer, refused, value};
-use super::owners::OwnerNames;
+use super::owners::{Digests, OwnerNames};
 use super::tasks::{MOST, owner_shown};
 use crate::clock::millis;
 use crate::runner::{HeldCall, Runner, Stage, view};
@@ -37,7 +37,9 @@ pub(super) fn list(runner: &Runner, names: &OwnerNames, query: &str) -> Answer {
             && tool.as_ref().is_none_or(|tool| tool == call.name())
     };
     let all = runner.held().all();
-    let held: Vec<_> = all.iter().filter(|call| is_wanted(call)).take(MOST).map(|call| shown(call, "held")).collect();
+    let digests = names.digests(runner.store());
+    let shown_as = |call: &Arc<HeldCall>| digests.named(shown(call, "held"), call.owner());
+    let held: Vec<_> = all.iter().filter(|call| is_wanted(call)).take(MOST).map(shown_as).collect();
     value(StatusCode::OK, &json!({ "held": held }))
 }
 
@@ -46,8 +48,8 @@ pub(super) fn find(runner: &Runner, id: &str) -> Option<Arc<HeldCall>> {
     runner.held().get(id.strip_prefix(PREFIX)?.parse().ok()?)
 }
 
-pub(super) fn show(call: &HeldCall) -> Answer {
-    value(StatusCode::OK, &shown(call, "held"))
+pub(super) fn show(call: &HeldCall, names: &Digests<'_>) -> Answer {
+    value(StatusCode::OK, &names.named(shown(call, "held"), call.owner()))
 }
 
 /// Stops a held call. 200 once it is over, 202 while it is not.

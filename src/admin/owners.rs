@@ -1,6 +1,8 @@
 //! Which owner an operator means.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::Value;
 
 use crate::config::OwnerRules;
 use crate::protocol::Principal;
@@ -14,6 +16,9 @@ pub(super) struct OwnerNames {
     /// Whose subjects they may be, beside the bearers of listed tokens and whom a gateway names.
     issuer: Option<String>,
 }
+
+/// The owners who have a name, by their digests.
+pub(super) struct Digests<'a>(HashMap<Vec<u8>, &'a str>);
 
 /// Who was found.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +37,17 @@ impl OwnerNames {
     pub(super) fn of(rules: &OwnerRules) -> Self {
         let names = rules.named.keys().chain(&rules.tokens).cloned().collect();
         Self { names, issuer: rules.issuer.clone() }
+    }
+
+    /// What their digests in this store are.
+    pub(super) fn digests(&self, store: &Store) -> Digests<'_> {
+        let mut digests = HashMap::new();
+        for name in &self.names {
+            for principal in self.principals(name) {
+                digests.insert(store.owner(&principal).digest().to_vec(), name.as_str());
+            }
+        }
+        Digests(digests)
     }
 
     /// Whether this owner has the name that is wanted, or a digest that begins so.
@@ -63,6 +79,17 @@ impl OwnerNames {
             found.extend(store.owners_like(store.owner(&principal).digest())?);
         }
         Ok(Found::among(&found, "a listed token and the subject of a JWT have this name; give digits of the digest"))
+    }
+}
+
+impl Digests<'_> {
+    /// Adds the name of its owner to what is shown of a call, where the owner has one.
+    pub(super) fn named(&self, mut shown: Value, owner: &Owner) -> Value {
+        let name = self.0.get(owner.digest().as_slice());
+        if let (Some(name), Some(shown)) = (name, shown.as_object_mut()) {
+            shown.insert("ownerName".to_owned(), (*name).into());
+        }
+        shown
     }
 }
 

@@ -33,7 +33,7 @@ function fill(row, task) {
   cell(row, task.state, "state");
   cell(row, task.server);
   cell(row, task.tool);
-  cell(row, task.owner, "owner");
+  cell(row, task.ownerName || task.owner, "owner");
   cell(row, task.statusMessage || "", "says");
   const last = cell(row, "");
   if (!["queued", "running", "input_required", "held"].includes(task.state)) return;

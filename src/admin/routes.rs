@@ -43,7 +43,7 @@ pub(super) async fn answer(admin: &Admin, request: &Parts) -> Answer {
         Route::Metrics => text(StatusCode::OK, metrics::TYPE, metrics::write(&admin.runner, &admin.servers)),
         Route::Tasks => tasks::list(&admin.runner, &admin.owners, request.uri.query().unwrap_or_default()).await,
         Route::Held => held::list(&admin.runner, &admin.owners, request.uri.query().unwrap_or_default()),
-        Route::Task(id) => tasks::show(&admin.runner, id),
+        Route::Task(id) => tasks::show(&admin.runner, &admin.owners, id),
         Route::Cancel(id) => tasks::cancel(&admin.runner, id).await,
         Route::Tools => value(StatusCode::OK, &json!({ "tools": admin.runner.history().measured() })),
         Route::Page => text(StatusCode::OK, "text/html; charset=utf-8", include_str!("page.html")),

@@ -52,7 +52,9 @@ pub(super) async fn list(runner: &Runner, names: &OwnerNames, query: &str) -> An
     }
     match runner.store().list(filter, cursor, limit.unwrap_or(USUAL)).await {
         Ok(page) => {
-            let tasks: Vec<Value> = page.tasks.iter().map(|task| shown(runner, task)).collect();
+            let names = names.digests(runner.store());
+            let with_owner = |task: &Committed<Task>| names.named(shown(runner, task), &task.owner);
+            let tasks: Vec<Value> = page.tasks.iter().map(with_owner).collect();
             let mut list = json!({ "tasks": tasks });
             if let (Some(next), Some(list)) = (page.next, list.as_object_mut()) {
                 list.insert("nextCursor".to_owned(), next.as_str().into());
@@ -67,12 +69,13 @@ pub(super) async fn list(runner: &Runner, names: &OwnerNames, query: &str) -> An
     }
 }
 
-pub(super) fn show(runner: &Runner, id: &str) -> Answer {
+pub(super) fn show(runner: &Runner, names: &OwnerNames, id: &str) -> Answer {
+    let names = names.digests(runner.store());
     if let Some(call) = held::find(runner, id) {
-        return held::show(&call);
+        return held::show(&call, &names);
     }
     match find(runner, id) {
-        Ok(task) => value(StatusCode::OK, &shown(runner, &task)),
+        Ok(task) => value(StatusCode::OK, &names.named(shown(runner, &task), &task.owner)),
         Err(answer) => *answer,
     }
 }

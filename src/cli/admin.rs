@@ -1,6 +1,7 @@
 //! `raincheck admin`: an operator looks at tasks and stops them.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -9,8 +10,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use url::form_urlencoded;
 
-use super::operator::{Complaint, Operator};
-use super::{exit, terminal};
+use super::operator::{Complaint, Operator, Secret};
+use super::{exit, serve, terminal};
+use crate::config::{self, ConfigFaults, Environment};
 
 /// Lists, shows and cancels the tasks of a running proxy over its admin listener.
 #[derive(Debug, Args)]
@@ -67,6 +69,9 @@ enum Command {
 struct Common {
     #[command(flatten)]
     operator: Operator,
+    /// The configuration of the proxy, which says where its admin listener is, and the token
+    #[arg(long, value_name = "FILE", conflicts_with = "url")]
+    config: Option<PathBuf>,
     /// Print what the proxy sent, as JSON
     #[arg(long)]
     json: bool,
@@ -74,7 +79,11 @@ struct Common {
 
 impl Admin {
     pub(super) async fn run(self) -> u8 {
-        let done = match self.command {
+        let mut command = self.command;
+        if let Err(faults) = command.common().find() {
+            return serve::report(&faults);
+        }
+        let done = match command {
             Command::List { state, server, tool, owner, newest, common } => {
                 let filter = [("state", state), ("server", server), ("tool", tool), ("owner", owner)];
                 list(&filter, newest, &common).await
@@ -88,6 +97,30 @@ impl Admin {
             Ok(()) => exit::OK,
             Err(why) => why.say(),
         }
+    }
+}
+
+impl Command {
+    fn common(&mut self) -> &mut Common {
+        match self {
+            Self::List { common, .. } | Self::Show { common, .. } | Self::Cancel { common, .. } => common,
+        }
+    }
+}
+
+impl Common {
+    /// Takes from the configuration, if one is named, where the proxy is to be asked.
+    fn find(&mut self) -> Result<(), ConfigFaults> {
+        let Some(path) = &self.config else { return Ok(()) };
+        let config = config::load_for_operators(path, &Environment::of_process())?;
+        let Some(admin) = &config.admin else {
+            let why =
+                "has no [admin], so its proxy takes no operators; it needs http there, such as \"127.0.0.1:8081\"";
+            return Err(ConfigFaults::one(path.display().to_string(), why));
+        };
+        self.operator.url = format!("http://{}", admin.http);
+        self.operator.token = Secret::of(admin);
+        Ok(())
     }
 }
 
@@ -203,6 +236,7 @@ fn shown(task: &Value, line: &str, common: &Common) -> String {
         ("server", "server"),
         ("tool", "tool"),
         ("owner", "owner"),
+        ("name", "ownerName"),
         ("created", "createdAt"),
         ("updated", "lastUpdatedAt"),
     ] {
@@ -220,8 +254,9 @@ fn table(tasks: &[Value]) -> String {
     let head = ["ID", "CREATED", "STATE", "SERVER", "TOOL", "OWNER"].map(str::to_owned);
     let row = |task: &Value| {
         let short = field(task, "createdAt", 19).trim_end_matches('…').replace('T', " ");
+        let owner = if task.get("ownerName").is_some_and(Value::is_string) { "ownerName" } else { "owner" };
         let [id, state, server, tool, owner] =
-            ["id", "state", "server", "tool", "owner"].map(|name| field(task, name, 36));
+            ["id", "state", "server", "tool", owner].map(|name| field(task, name, 36));
         [id, short, state, server, tool, owner]
     };
     let rows: Vec<_> = std::iter::once(head).chain(tasks.iter().map(row)).collect();
@@ -260,12 +295,12 @@ mod tests {
             json!({ "id": "a1", "createdAt": "2026-07-28T10:30:00.123Z", "state": "running", "server": "s",
                     "tool": "t\u{1b}[31m", "owner": "0011", "statusMessage": "running for 1s\nmore" }),
             json!({ "id": "b22", "createdAt": "2026-07-28T10:31:00.123Z", "state": "input_required", "server": "s",
-                    "tool": "export", "owner": "0011", "statusMessage": null }),
+                    "tool": "export", "owner": "0022", "ownerName": "ann", "statusMessage": null }),
         ];
         let expected = "\
 ID   CREATED              STATE           SERVER  TOOL    OWNER  SAYS
 a1   2026-07-28 10:30:00  running         s       t [31m  0011   running for 1s more
-b22  2026-07-28 10:31:00  input_required  s       export  0011
+b22  2026-07-28 10:31:00  input_required  s       export  ann
 ";
         assert_eq!(table(&tasks), expected);
     }

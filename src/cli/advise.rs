@@ -9,7 +9,7 @@ use http::Method;
 use super::operator::{Complaint, Operator, Secret};
 use super::{advice, exit, serve, terminal};
 use crate::clock::SystemClock;
-use crate::config::{self, AdminConfig, Environment, StoreConfig, TokenProof};
+use crate::config::{self, Environment, StoreConfig};
 use crate::history::{History, Measured};
 use crate::jobs::Jobs;
 use crate::store::{Shelf, Store};
@@ -46,10 +46,10 @@ impl Advise {
                 Ok(config) => read(&StoreConfig { path: path.clone(), ..config.store }).await,
                 Err(faults) => return serve::report(&faults),
             },
-            (Some(path), ..) => match config::load(path, &Environment::of_process()) {
+            (Some(path), ..) => match config::load_for_operators(path, &Environment::of_process()) {
                 Ok(config) => {
                     let asked = match &config.admin {
-                        Some(admin) => Some(self.ask(format!("http://{}", admin.http), token_of(admin)).await),
+                        Some(admin) => Some(self.ask(format!("http://{}", admin.http), Secret::of(admin)).await),
                         None => None,
                     };
                     match asked {
@@ -76,14 +76,6 @@ impl Advise {
         let tools = answer.get_mut("tools").map(serde_json::Value::take).unwrap_or_default();
         let read = serde_json::from_value(tools);
         read.map_err(|error| format!("that is no answer of an admin listener: {error}").into())
-    }
-}
-
-/// The token that lets one in, where the configuration has more of it than its digest.
-fn token_of(admin: &AdminConfig) -> Option<Secret> {
-    match &admin.token {
-        Some(TokenProof::Plain(token)) => Some(Secret(token.clone())),
-        Some(TokenProof::Sha256(_)) | None => None,
     }
 }
 

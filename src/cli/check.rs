@@ -1,13 +1,14 @@
 //! `raincheck check`.
 
+mod limits;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 
 use super::{exit, look, serve, terminal};
-use crate::config::{self, Config, Door, Environment, Fallback, Mode, OwnerSource, StoreOrigin, ToolPolicy, Transport};
+use crate::config::{self, Config, Door, Environment, OwnerSource, StoreOrigin, Transport};
 
 /// Which configuration to check.
 #[derive(Debug, Args)]
@@ -57,12 +58,19 @@ fn summary(config: &Config) -> String {
         let _ = writeln!(text, "server    {name}: {front} -> {behind}");
     }
     if let (Door::Http, Some(admin)) = (config.door, &config.admin) {
-        let _ = writeln!(text, "operators http://{}/", admin.http);
+        let token = if admin.token.is_some() { ", with a token" } else { "" };
+        let _ = writeln!(text, "operators http://{}/{token}", admin.http);
     }
-    let _ = writeln!(text, "defaults  {}", shown(&config.defaults));
+    if let Some(set) = limits::of_all(&config.limits) {
+        let _ = writeln!(text, "limits    {set}");
+    }
+    for (owner, set) in limits::of_owners(&config.owner_rules) {
+        let _ = writeln!(text, "owner     {owner}: {set}");
+    }
+    let _ = writeln!(text, "defaults  {}", limits::of_tool(&config.defaults));
     for rule in &config.tools {
         let of = rule.server.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
-        let _ = writeln!(text, "rule      {}{of}: {}", rule.pattern, shown(&rule.policy));
+        let _ = writeln!(text, "rule      {}{of}: {}", rule.pattern, limits::of_tool(&rule.policy));
     }
     text
 }
@@ -106,29 +114,7 @@ fn callers(config: &Config) -> String {
         }
         OwnerSource::Authorization => "Authorization, checked by the servers behind".to_owned(),
     };
-    if owner.allow_anonymous { format!("{known}; or nothing at all") } else { known }
-}
-
-/// What becomes of a call.
-fn shown(policy: &ToolPolicy) -> String {
-    let time = |duration: Duration| humantime::format_duration(duration).to_string();
-    let mut text = match policy.mode {
-        Mode::Sync => "mode sync".to_owned(),
-        Mode::Auto => format!("mode auto, after {}", time(policy.after)),
-        Mode::Task => "mode task".to_owned(),
-    };
-    let keep = policy.keep.map_or_else(|| "forever".to_owned(), time);
-    let _ = write!(text, ", timeout {}, keep {keep}", time(policy.timeout));
-    match policy.fallback {
-        Fallback::Wait => {}
-        Fallback::Handle if policy.mode == Mode::Auto => {
-            let _ = write!(text, ", fallback handle after {}", time(policy.hold));
-        }
-        Fallback::Handle => text.push_str(", fallback handle"),
-        Fallback::LegacyTasks => text.push_str(", fallback legacy_tasks"),
-        Fallback::Refuse => text.push_str(", fallback refuse"),
-    }
-    text
+    if owner.allow_anonymous { format!("{known}; or without credentials (allow_anonymous)") } else { known }
 }
 
 #[cfg(test)]
@@ -151,7 +137,7 @@ mod tests {
             (format!("{token}{jwt}{server}"), "callers   1 bearer token, tokens signed by https://id.example/\n"),
             (
                 format!("[owner]\nallow_anonymous = true\n{token}{server}"),
-                "callers   1 bearer token; or nothing at all\n",
+                "callers   1 bearer token; or without credentials (allow_anonymous)\n",
             ),
             (format!("[listen]\nstdio = true\n{server}"), "callers   the one host on stdin and stdout\n"),
             (format!("[listen]\nstdio = true\n{server}"), "server    a: stdin and stdout -> sh\n"),
@@ -167,6 +153,29 @@ mod tests {
             ),
             (format!("[listen]\nstdio = true\n{server}"), "store     in the user's data directory"),
             (format!("[admin]\nhttp = \"127.0.0.1:9\"\n{server}"), "operators http://127.0.0.1:9/\n"),
+            (
+                format!("[admin]\nhttp = \"127.0.0.1:9\"\ntoken = \"s3cret\"\n{server}"),
+                "operators http://127.0.0.1:9/, with a token\n",
+            ),
+            (
+                format!("[limits]\nrate = \"60/m\"\ncalls = 7\nbody = \"1MiB\"\n{server}"),
+                "limits    calls 7, rate 60/1m, body 1.0 MiB\n",
+            ),
+            (
+                format!(
+                    "{token}[owner.limits]\nmax_running = 4\nbudget = \"100/d\"\ntimeout = \"5m\"\n\
+                     [[owner.limit]]\nname = \"ann\"\nbudget = \"none\"\n{server}[defaults]\nprice = 1\n"
+                ),
+                "owner     each: max_running 4, budget 100/1day, timeout 5m\nowner     ann: max_running 4, timeout 5m\n",
+            ),
+            (
+                format!(
+                    "{server}[defaults]\nmax_running = 3\nrate = \"9/1h\"\nprice = 0.5\nprice_per_minute = 2\n\
+                     on_lost = \"rerun\"\ndedupe = \"10m\"\nask = \"first\"\nmax_queued = 2\nidle_timeout = \"1m\"\n"
+                ),
+                "keep 1day, idle_timeout 1m, max_running 3, max_queued 2, rate 9/1h, price 0.5, price_per_minute 2, \
+                 ask first, on_lost rerun, dedupe 10m\n",
+            ),
             (
                 format!("{server}[[tool]]\nmatch = \"x_*\"\nserver = \"a\"\nmode = \"task\"\nfallback = \"handle\"\n"),
                 "rule      x_* of a: mode task, timeout 30m, keep 1day, fallback handle\n",

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -65,8 +66,14 @@ fn unmakeable(config: &Config) -> Option<String> {
     // The rest is made at the start.
     let there = path.ancestors().find(|path| path.symlink_metadata().is_ok())?;
     let why = if there.is_dir() {
-        let error = access(there, AccessFlags::W_OK | AccessFlags::X_OK).err()?;
-        format!("{} cannot be written: {}", there.display(), std::io::Error::from(error))
+        match access(there, AccessFlags::W_OK | AccessFlags::X_OK) {
+            Err(error) => format!("{} cannot be written: {}", there.display(), std::io::Error::from(error)),
+            // So it is with /proc, /sys and their like, which root may write to.
+            Ok(()) if statvfs(there).is_ok_and(|disk| disk.blocks() == 0) => {
+                format!("no files can be kept in {}", there.display())
+            }
+            Ok(()) => return None,
+        }
     } else {
         format!("{} is no folder", there.display())
     };
@@ -137,6 +144,9 @@ fn unrunnable(program: &str, env: &BTreeMap<String, String>, folder: &Path) -> O
 /// A first argument like server.py is a file to be run, where the program runs such.
 fn missing_script(program: &str, arguments: &[String], folder: &Path) -> Option<String> {
     let script = arguments.first().filter(|first| is_script(program, first) && !folder.join(first).exists())?;
+    if Path::new(script).is_absolute() {
+        return Some(format!("the file \"{}\" is not there", script.escape_debug()));
+    }
     let from = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     Some(format!(
         "the file \"{}\" is not found in {}; relative paths count from there (cwd)",
@@ -238,14 +248,27 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_cannot_be_made_is_seen_for_root_too() {
+        let server = "[[server]]\nname = \"a\"\ncommand = [\"sh\"]\n";
+        for (path, why) in [("/proc/x", "/proc"), ("/dev/null/x", "/dev/null is no folder")] {
+            let found = unmakeable(&config(&format!("[store]\npath = \"{path}\"\n{server}")));
+            assert!(found.as_ref().is_some_and(|found| found.contains(why)), "{path}: {found:?}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        assert_eq!(unmakeable(&config(&format!("[store]\npath = {path:?}\n{server}"))), None);
+    }
+
+    #[test]
     fn why_a_program_cannot_be_started_is_seen_in_its_own_folder() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("server.py"), "").unwrap();
         let here = Some(folder.path());
-        let table: [(&[&str], Option<&str>); 9] = [
+        let table: [(&[&str], Option<&str>); 10] = [
             (&["sh", "-c", "x"], None),
             (&["sh", "run.sh"], Some("the file \"run.sh\" is not found in")),
             (&["/bin/sh", "lib/run.sh"], Some("the file \"lib/run.sh\" is not found in")),
+            (&["sh", "/no/such/run.sh"], Some("the file \"/no/such/run.sh\" is not there")),
             (&["sh", "run"], None),
             (&["./server.py"], Some("\"./server.py\" may not be executed (chmod +x)")),
             (&["./none.py"], Some("\"./none.py\" is not found")),

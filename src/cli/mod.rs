@@ -18,6 +18,7 @@ mod terminal;
 mod tools;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -87,7 +88,9 @@ fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) => {
             // Help and version are no faults. Nothing can be done if the terminal is gone.
             let _ = error.print();
-            if let Some(right) = with_dashes(&arguments, &error) {
+            if let Some(right) = with_config(&arguments, &error) {
+                terminal::say(&format!("\nA configuration is given with --config, as in: {right}"));
+            } else if let Some(right) = with_dashes(&arguments, &error) {
                 terminal::say(&format!("\nThe command of a server comes after --, as in: {right}"));
             }
             return if error.use_stderr() { exit::USAGE } else { exit::OK };
@@ -104,6 +107,20 @@ fn execute(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Advise(advise) => alone(advise.run()),
         Command::DemoServer => alone(demo::run()),
     }
+}
+
+/// The same words with the `--config` that is missing before a file: `raincheck check my.toml`.
+fn with_config(arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let takes_one = words.get(1).is_some_and(|command| matches!(command.as_ref(), "serve" | "stdio" | "check"));
+    let Some(ContextValue::String(stranger)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_file = Path::new(stranger).extension().is_some_and(|kind| kind == "toml") && !stranger.starts_with('-');
+    if error.kind() != ErrorKind::UnknownArgument || !takes_one || !is_file {
+        return None;
+    }
+    let at = words.iter().position(|word| word == stranger)?;
+    let (ours, rest) = words.split_at_checked(at)?;
+    Some(format!("raincheck {} --config {}", ours.get(1..)?.join(" "), rest.join(" ")))
 }
 
 /// The same words with the `--` that is missing before a command: `raincheck serve npx -y server`.
@@ -162,6 +179,28 @@ mod tests {
         assert_eq!(found.as_deref(), Some("raincheck stdio --after 1s -- node server.js"));
         for line in ["raincheck serve --sotre x", "raincheck call", "raincheck check a", "raincheck serve"] {
             assert_eq!(right(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn who_forgets_the_flag_before_a_configuration_is_shown_it() {
+        let right = |line: &str| {
+            let arguments: Vec<_> = line.split(' ').map(OsString::from).collect();
+            with_config(&arguments, &Cli::try_parse_from(&arguments).unwrap_err())
+        };
+        for (line, shown) in [
+            ("raincheck check my.toml", Some("raincheck check --config my.toml")),
+            ("raincheck serve a/b.toml", Some("raincheck serve --config a/b.toml")),
+            (
+                "raincheck serve --listen 127.0.0.1:1 b.toml",
+                Some("raincheck serve --listen 127.0.0.1:1 --config b.toml"),
+            ),
+            ("raincheck stdio b.toml --server a", Some("raincheck stdio --config b.toml --server a")),
+            ("raincheck serve npx", None),
+            ("raincheck check --my.toml", None),
+            ("raincheck call --x b.toml", None),
+        ] {
+            assert_eq!(right(line).as_deref(), shown, "{line}");
         }
     }
 

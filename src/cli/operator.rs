@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::client::{Wire, read_url};
 use super::{exit, terminal};
+use crate::config::{AdminConfig, TokenProof};
 
 /// Where the admin listener is, and what lets one in.
 #[derive(Clone, Debug, Args)]
@@ -92,6 +93,16 @@ impl Operator {
     }
 }
 
+impl Secret {
+    /// The token that lets one in, where the configuration has more of it than its digest.
+    pub(super) fn of(admin: &AdminConfig) -> Option<Self> {
+        match &admin.token {
+            Some(TokenProof::Plain(token)) => Some(Self(token.clone())),
+            Some(TokenProof::Sha256(_)) | None => None,
+        }
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
@@ -100,7 +111,7 @@ impl fmt::Debug for Secret {
 
 impl Complaint {
     /// About the command line.
-    fn usage(text: String) -> Self {
+    pub(super) fn usage(text: String) -> Self {
         Self { text, code: exit::USAGE }
     }
 

@@ -3,6 +3,7 @@
 mod forget;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
@@ -11,7 +12,8 @@ use url::Url;
 
 use super::call::{Common, Stop, ended, finish, print, read_object, report};
 use super::client::{
-    ClientError, Display, Follow, Handle, Handles, Person, Status, TaskView, check_answer, how_to_answer,
+    ClientError, Display, End, Endpoint, Follow, Handle, Handles, LAST, Person, Status, TaskView, check_answer,
+    how_to_answer,
 };
 use super::signals::Signals;
 use super::{exit, terminal};
@@ -32,7 +34,7 @@ enum Command {
         /// How many
         #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
         newest: usize,
-        /// Only the handles of the server at this URL
+        /// Only the handles of the endpoint at this URL, or without a path of its whole server
         #[arg(long)]
         url: Option<String>,
         #[command(flatten)]
@@ -62,10 +64,10 @@ enum Command {
         common: Common,
     },
     /// Forget handles; their tasks are not touched
-    #[command(group = ArgGroup::new("forgotten").required(true).multiple(true).args(["handle", "ended", "unknown"]))]
+    #[command(group = ArgGroup::new("forgotten").required(true).multiple(true).args(["handle", "ended", "unknown", "server"]))]
     Forget {
         /// The handle or its beginning, or "last" for the newest
-        #[arg(value_name = "HANDLE", conflicts_with_all = ["ended", "unknown", "url"])]
+        #[arg(value_name = "HANDLE", conflicts_with_all = ["ended", "unknown", "url", "server"])]
         handle: Option<String>,
         /// The handles whose tasks have ended: their results can be fetched no more
         #[arg(long)]
@@ -73,7 +75,10 @@ enum Command {
         /// The handles that their servers do not know: expired, or of an owner who sends other headers
         #[arg(long)]
         unknown: bool,
-        /// Only the handles of the server at this URL
+        /// All handles of the server at this URL, without asking it: for one that is gone for ever
+        #[arg(long, value_name = "URL", conflicts_with_all = ["ended", "unknown", "url"])]
+        server: Option<String>,
+        /// Only the handles of the endpoint at this URL, or without a path of its whole server
         #[arg(long)]
         url: Option<String>,
         #[command(flatten)]
@@ -105,6 +110,10 @@ const WHOLE: usize = 36;
 const GIVE_ALL: &str = "With --url the handle must be whole: beginnings are those of handles that `raincheck call` has kept on this \
                         machine. `raincheck admin list` shows operators the whole handles of a proxy that has [admin].";
 
+/// What to do where "last" was asked for at a server.
+const NO_LAST: &str =
+    "\"last\" stands for the newest handle that is kept on this machine, which leads to its server: leave --url away";
+
 /// What a list says of a task that its server does not know.
 const UNKNOWN: &str = "unknown to its server: expired, or its caller sent other headers (-H)";
 
@@ -119,7 +128,8 @@ impl Task {
             Command::Get { which, wait, common } => get(&which, wait, &common).await,
             Command::Answer { which, key, answer, common } => answer_one(&which, &key, &answer, &common).await,
             Command::Forget { handle: Some(handle), .. } => forget_one(&handle),
-            Command::Forget { handle: None, ended, unknown, url, common } => {
+            Command::Forget { server: Some(server), .. } => forget::server(&server),
+            Command::Forget { handle: None, ended, unknown, url, common, .. } => {
                 forget::all(forget::Which { ended, unknown }, url.as_deref(), &common).await
             }
             Command::Cancel { which, common } => cancel(&which, &common).await,
@@ -144,6 +154,9 @@ impl Which {
     /// The handle, and where it leads.
     fn find(&self) -> Result<(String, String), Stop> {
         if let Some(url) = &self.url {
+            if self.handle == LAST {
+                return Err(Stop::usage(NO_LAST));
+            }
             return Ok((self.handle.clone(), url.clone()));
         }
         let handle = Handles::of_user().and_then(|handles| handles.find(&self.handle)).map_err(Stop::failure)?;
@@ -189,9 +202,12 @@ async fn list(newest: usize, url: Option<&str>, common: &Common) -> Result<u8, S
 
 /// The newest handles, of the server at `url` if one is named. A header goes to one server only.
 fn kept(newest: usize, url: Option<&str>, common: &Common) -> Result<Vec<Handle>, Stop> {
-    let mut handles = Handles::of_user().and_then(|handles| handles.newest(newest)).map_err(Stop::failure)?;
+    // Those of one server may be older.
+    let most = if url.is_some() { usize::MAX } else { newest };
+    let mut handles = Handles::of_user().and_then(|handles| handles.newest(most)).map_err(Stop::failure)?;
     if let Some(url) = url {
-        handles.retain(|handle| origin(&handle.url) == origin(url));
+        handles.retain(|handle| is_at(&handle.url, url));
+        handles.drain(..handles.len().saturating_sub(newest));
     }
     let origins: BTreeSet<_> = handles.iter().map(|handle| origin(&handle.url)).collect();
     if common.has_headers() && origins.len() > 1 {
@@ -202,6 +218,13 @@ fn kept(newest: usize, url: Option<&str>, common: &Common) -> Result<Vec<Handle>
         return Err(Stop::usage(text));
     }
     Ok(handles)
+}
+
+/// Whether a handle leads to the endpoint at `url`, or, where that has no path, to any of its server.
+fn is_at(handle: &str, url: &str) -> bool {
+    let (Ok(handle), Ok(url)) = (Url::parse(handle), Url::parse(url)) else { return handle == url };
+    let path = |url: &Url| url.path().trim_end_matches('/').to_owned();
+    handle.origin() == url.origin() && (path(&url).is_empty() || path(&handle) == path(&url))
 }
 
 /// The server that a URL leads to.
@@ -228,19 +251,14 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
     let (id, url) = which.find()?;
     let mut person = Person::of_process();
     let endpoint = common.endpoint(&url)?.with_person(person.is_here());
-    let task = endpoint.get(&id).await.map_err(|error| which.refused(error))?;
-    if wait && !task.is_terminal() {
-        let mut display = Display::of_process("task");
-        let mut signals = Signals::of_process().map_err(Stop::failure)?;
-        let interrupt = async || {
-            signals.next().await;
-        };
-        let follow =
-            Follow { endpoint: &endpoint, display: &mut display, person: &mut person, deadline: None, interrupt };
-        let end = follow.run(task).await;
-        display.close();
-        return report(end, &id, common.json);
-    }
+    let task = if wait {
+        match waited(which, &endpoint, &id, &mut person).await? {
+            ControlFlow::Continue(task) => task,
+            ControlFlow::Break(end) => return report(end, &id, common.json),
+        }
+    } else {
+        endpoint.get(&id).await.map_err(|error| which.refused(error))?
+    };
     if common.json {
         print(task.raw.as_str())?;
         let failed = matches!(task.status, Status::Failed(_) | Status::Cancelled);
@@ -255,6 +273,36 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
         terminal::say(how_to_answer(&id, asked).trim_start());
     }
     ended(&task, false)
+}
+
+/// The task, if it had ended before; else how the wait for its end ended.
+async fn waited(
+    which: &Which,
+    endpoint: &Endpoint,
+    id: &str,
+    person: &mut Person,
+) -> Result<ControlFlow<End, TaskView>, Stop> {
+    let mut display = Display::of_process("task");
+    let mut signals = Signals::of_process().map_err(Stop::failure)?;
+    let interrupt = async || {
+        signals.next().await;
+    };
+    let mut follow = Follow { endpoint, display: &mut display, person, deadline: None, interrupt };
+    // A URL that somebody has typed may be wrong; a handle that is kept was good once.
+    let found = match &which.url {
+        None => follow.find(id).await,
+        Some(_) => match endpoint.get(id).await {
+            Ok(task) => ControlFlow::Continue(task),
+            Err(error) => ControlFlow::Break(End::Lost(error)),
+        },
+    };
+    let ended = match found {
+        ControlFlow::Continue(task) if !task.is_terminal() => Ok(ControlFlow::Break(follow.run(task).await)),
+        ControlFlow::Break(End::Lost(error)) if which.url.is_some() || !error.is_passing() => Err(which.refused(error)),
+        ended => Ok(ended),
+    };
+    display.close();
+    ended
 }
 
 async fn answer_one(which: &Which, key: &str, answer: &str, common: &Common) -> Result<u8, Stop> {

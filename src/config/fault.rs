@@ -55,11 +55,19 @@ const ALIASES: &[(&str, &str)] = &[
     ("bind", "http"),
     ("program", "command"),
     ("cmd", "command"),
+    ("args", "command"),
+    ("name", "match"),
+    ("pattern", "match"),
     ("dir", "path"),
     ("directory", "path"),
     ("async", "task"),
     ("background", "task"),
 ];
+
+/// What is called otherwise among `known`.
+pub(super) fn alias(written: &str, known: &[&str]) -> Option<&'static str> {
+    ALIASES.iter().find(|(other, name)| *other == written && known.contains(name)).map(|(_, name)| *name)
+}
 
 /// The text `; did you mean "..."?` for a name that looks like one of `known`; empty if none does.
 pub(super) fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> String {
@@ -70,7 +78,7 @@ pub(super) fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'
     let near = spelled
         .chain(meant)
         .map(|(spelled, name)| (strsim::damerau_levenshtein(&written, spelled), spelled.chars().count(), name))
-        .filter(|(distance, length, _)| *distance <= 1 + length / 4)
+        .filter(|(distance, length, _)| *distance <= (length / 3).max(1))
         .min_by_key(|(distance, ..)| *distance);
     near.map(|(.., name)| format!("; did you mean \"{name}\"?")).unwrap_or_default()
 }

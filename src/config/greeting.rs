@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::run::{Config, Transport};
+use super::run::{Config, OwnerSource, Transport};
 
 impl Config {
     /// The URLs of all servers at the listener that is bound to `address`, each with the name of its server; a
@@ -39,8 +39,24 @@ impl Config {
         };
         let url = endpoints.iter().find(|(of, _)| *of == name).or(endpoints.first()).map(|(_, url)| url.as_str());
         let url = url.unwrap_or_default();
-        let _ = write!(text, "To see a slow call become a task:\n  {} call {url} {tool} '{{}}'", program());
+        let _ = write!(
+            text,
+            "To see a slow call become a task:\n  {} call {}{url} {tool} '{{}}'",
+            program(),
+            self.credentials()
+        );
         text
+    }
+
+    /// What `raincheck call` has to bring, where callers are proved here.
+    fn credentials(&self) -> String {
+        if self.owner.allow_anonymous || !self.owner.authenticates() {
+            return String::new();
+        }
+        match &self.owner.from {
+            OwnerSource::Header { name, .. } => format!("-H '{name}: NAME' "),
+            OwnerSource::Authorization => "-H 'Authorization: Bearer ...' ".to_owned(),
+        }
     }
 }
 

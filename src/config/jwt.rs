@@ -77,6 +77,6 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, owner: &mut Section<'a>) -> Opti
     if skew > LARGEST_SKEW {
         section.fault(reader, "skew", "must be 10m at most");
     }
-    section.finish(reader, &[]);
+    section.finish(reader);
     Some(JwtConfig { issuer: issuer?, audience: audience?, keys: keys?, skew })
 }

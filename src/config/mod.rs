@@ -22,6 +22,7 @@ mod secret;
 mod sections;
 mod server;
 mod setting;
+mod strangers;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,19 @@ const OVERRIDABLE: &[&str] = &["listen", "admin", "store", "owner", "limits", "l
 
 /// Reads and checks a file.
 pub fn load(path: &Path, environment: &Environment) -> Result<Config, ConfigFaults> {
+    parse(&text_of(path)?, environment)
+}
+
+/// Reads a file for what it says of operators and the store. What is wrong elsewhere is said by those whom it concerns: an
+/// operator has not the variables of the proxy.
+pub fn load_for_operators(path: &Path, environment: &Environment) -> Result<Config, ConfigFaults> {
+    parse_for(&text_of(path)?, environment, |fault| {
+        let section = fault.path.split(['.', '[']).next().unwrap_or_default();
+        ["admin", "store", "syntax"].contains(&section)
+    })
+}
+
+fn text_of(path: &Path) -> Result<String, ConfigFaults> {
     let shown = || path.display().to_string();
     let size =
         std::fs::metadata(path).map_err(|error| ConfigFaults::one(shown(), format!("cannot be read: {error}")))?;
@@ -61,20 +75,24 @@ pub fn load(path: &Path, environment: &Environment) -> Result<Config, ConfigFaul
         return Err(ConfigFaults::one(shown(), "is larger than 4 MiB, so it is hardly a configuration"));
     }
     let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| ConfigFaults::one(shown(), format!("cannot be read: {error}")))?;
-    parse(&text, environment)
+    text.map_err(|error| ConfigFaults::one(shown(), format!("cannot be read: {error}")))
 }
 
 /// Reads and checks a text.
 pub fn parse(text: &str, environment: &Environment) -> Result<Config, ConfigFaults> {
+    parse_for(text, environment, |_| true)
+}
+
+/// The same for somebody whom not every fault concerns.
+fn parse_for(text: &str, environment: &Environment, concerns: impl Fn(&Fault) -> bool) -> Result<Config, ConfigFaults> {
     let mut reader = Reader::new(text, environment);
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         syntax::report(&mut reader, text, &errors);
-        return reader.finish(None);
+        return reader.finish(None, concerns);
     }
     let config = read(&mut reader, table.get_ref());
-    reader.finish(Some(config))
+    reader.finish(Some(config), concerns)
 }
 
 impl Config {
@@ -125,36 +143,36 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     let mut section = part(reader, "listen");
     let (listen, door) = sections::listen(reader, &mut section);
     let address_line = section.own_line_of(reader, "http");
-    section.finish(reader, &[]);
+    section.finish(reader);
 
     let mut section = part(reader, "admin");
     let admin = admin::read(reader, &mut section, &listen);
-    section.finish(reader, &[]);
+    section.finish(reader);
 
     let mut section = part(reader, "store");
     let (store, store_origin) = sections::store(reader, &mut section, door);
-    section.finish(reader, &[]);
+    section.finish(reader);
 
     let mut section = part(reader, "owner");
     let (owner, names) = owner::read(reader, &mut section);
     let owner_rules = owner_limits::read(reader, &mut section, &owner, names);
-    section.finish(reader, &[]);
+    section.finish(reader);
 
     let mut section = part(reader, "limits");
     let limits = sections::limits(reader, &mut section);
-    section.finish(reader, &[]);
+    section.finish(reader);
 
     let mut section = part(reader, "log");
     let log = sections::log(reader, &mut section, door);
-    section.finish(reader, &[]);
+    section.finish(reader);
 
     let mut section = part(reader, "shutdown");
     let shutdown = sections::shutdown(reader, &mut section);
-    section.finish(reader, &[]);
+    section.finish(reader);
 
     let mut section = part(reader, "defaults");
     let defaults = tool::policy(reader, &mut section, &ToolPolicy::default());
-    section.finish(reader, tool::LATER);
+    section.finish(reader);
 
     let written = root.tables(reader, "server");
     // Behind a balancer the one user of a loopback listener may be anybody.
@@ -164,7 +182,7 @@ fn read<'a>(reader: &mut Reader<'a>, table: &'a DeTable<'a>) -> Config {
     let mut servers = server::read(reader, &mut root, written, exposure);
     let written = root.tables(reader, "tool");
     let tools = tool::rules(reader, written, &defaults, &servers);
-    root.finish(reader, &["metrics", "trace"]);
+    root.finish(reader);
     reader.unknown_variables(OVERRIDABLE);
 
     for server in &mut servers {

@@ -2,6 +2,7 @@
 
 use toml::de::{DeTable, DeValue};
 
+use super::owner_limits::OwnerLimits;
 use super::policy::{AskPolicy, Cost, Fallback, Mode, ToolPolicy};
 use super::reader::Reader;
 use super::run::Config;
@@ -19,6 +20,7 @@ struct Part<'a> {
 pub(super) fn add<'a>(reader: &mut Reader<'_>, table: &'a DeTable<'a>, config: &'a Config) {
     for part in parts(table, config) {
         idle_keys(reader, &part, config);
+        unaffordable(reader, &part, config);
     }
     budgets(reader, table, config);
     companions(reader, table, config);
@@ -70,6 +72,26 @@ fn idle_keys(reader: &mut Reader<'_>, part: &Part<'_>, config: &Config) {
                 "limits nothing without a budget in [owner.limits] or [[owner.limit]]; tasks show what they cost";
             note(reader, &part.path, part.table, key, message.to_owned());
         }
+    }
+}
+
+/// A price that is more than there ever is to spend.
+fn unaffordable(reader: &mut Reader<'_>, part: &Part<'_>, config: &Config) {
+    let rules = &config.owner_rules;
+    let price = part.policy.price;
+    let is_over = |limits: &OwnerLimits| limits.budget.filter(|budget| price > budget.amount);
+    if let Some(budget) = is_over(&rules.all) {
+        let message = format!("is more than the whole budget of an owner ({budget}): such a call is refused for ever");
+        note(reader, &part.path, part.table, "price", message);
+        return;
+    }
+    let named = rules.named.iter().find_map(|(name, limits)| Some((name, is_over(limits)?)));
+    if let Some((name, budget)) = named {
+        let name = name.escape_debug();
+        let message = format!(
+            "is more than the whole budget of \"{name}\" ({budget}): such a call of theirs is refused for ever"
+        );
+        note(reader, &part.path, part.table, "price", message);
     }
 }
 

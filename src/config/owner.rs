@@ -93,7 +93,7 @@ fn read_tokens<'a>(
         {
             section.fault(reader, "token", "is the same as that of an earlier entry");
         }
-        section.finish(reader, &[]);
+        section.finish(reader);
         tokens.extend(name.zip(token).map(|(name, token)| NamedToken { name, token }));
     }
     tokens

@@ -117,7 +117,7 @@ pub(super) fn read<'a>(
     let issuer = who.jwt.as_ref().map(|jwt| jwt.issuer.clone());
     let mut section = owner.table(reader, "limits");
     let all = limits(reader, &mut section, &OwnerLimits::default());
-    section.finish(reader, &[]);
+    section.finish(reader);
     let mut named = BTreeMap::new();
     for mut section in owner.tables(reader, "limit") {
         let name: Option<String> = section.get(reader, "name");
@@ -134,7 +134,7 @@ pub(super) fn read<'a>(
         if name.is_some_and(|name| named.insert(name, limits).is_some()) {
             section.fault(reader, "name", "an earlier entry has the same name; make them one");
         }
-        section.finish(reader, &[]);
+        section.finish(reader);
     }
     OwnerRules { all, named, tokens, issuer }
 }

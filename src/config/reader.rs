@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use toml::de::{DeTable, DeValue};
 
 use super::environment::{Environment, PREFIX};
-use super::fault::{ConfigFaults, Fault, did_you_mean};
+use super::fault::{ConfigFaults, Fault};
 use super::setting::{Setting, expected, kind};
+use super::strangers::{self, Stranger};
 
 /// A text that is being read, and what has been found wrong with it so far.
 pub(super) struct Reader<'a> {
@@ -23,15 +24,6 @@ pub(super) struct Reader<'a> {
     /// Those of them that the configuration names, for secrets.
     secrets: BTreeSet<String>,
     strangers: Vec<Stranger>,
-}
-
-/// A key that nobody has asked for and that resembles no other. Once all is read, it shows whether it belongs elsewhere.
-struct Stranger {
-    at: Fault,
-    key: String,
-    /// The table that it is in, and what that may have.
-    table: String,
-    known: Vec<&'static str>,
 }
 
 /// One table.
@@ -85,10 +77,10 @@ impl<'a> Reader<'a> {
 
     /// Whether anything at `path` or below it is wrong.
     pub(super) fn is_faulty(&self, path: &str) -> bool {
-        let below = |fault: &Fault| {
-            fault.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
-        self.faults.iter().any(below)
+        let below =
+            |at: &str| at.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        let strangers = self.strangers.iter().map(|stranger| &stranger.path);
+        self.faults.iter().map(|fault| &fault.path).chain(strangers).any(|at| below(at))
     }
 
     /// Whether this key is wrong in any of the tables of a list, or the list is.
@@ -124,7 +116,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Every key that was asked for, without the numbers of list elements.
-    #[cfg(test)]
     pub(super) fn asked(&self) -> &BTreeSet<String> {
         &self.asked
     }
@@ -156,31 +147,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Says of strange keys where they belong, or what may stand there instead.
-    fn place_strangers(&mut self) {
-        for Stranger { at, key, table, known } in std::mem::take(&mut self.strangers) {
-            let homes = self.asked.iter().filter_map(|path| path.rsplit_once('.').filter(|(_, last)| *last == key));
-            let mut homes: Vec<&str> = homes.map(|(table, _)| table).collect();
-            if homes.contains(&"defaults") && !homes.contains(&"tool") {
-                homes.push("tool");
-            }
-            let message = if homes.is_empty() {
-                let has = if table.is_empty() {
-                    format!("there are {}", listed(known.iter().map(|table| shown(table)), "and"))
-                } else {
-                    format!("{} has {}", shown(&table), listed(known.iter().map(ToString::to_string), "and"))
-                };
-                format!("{}; {has}", at.message)
-            } else {
-                format!("{} here; it belongs to {}", at.message, listed(homes.into_iter().map(shown), "or"))
-            };
-            self.faults.push(Fault { message, ..at });
-        }
-    }
-
-    /// The end: what `config` is worth.
-    pub(super) fn finish<T>(mut self, config: Option<T>) -> Result<T, ConfigFaults> {
-        self.place_strangers();
+    /// The end: what `config` is worth to whom these faults concern.
+    pub(super) fn finish<T>(mut self, config: Option<T>, concerns: impl Fn(&Fault) -> bool) -> Result<T, ConfigFaults> {
+        let strangers = std::mem::take(&mut self.strangers);
+        self.faults.extend(strangers::faults(strangers));
+        self.faults.retain(concerns);
         match config {
             Some(config) if self.faults.is_empty() => Ok(config),
             _ => {
@@ -189,20 +160,6 @@ impl<'a> Reader<'a> {
                 Err(ConfigFaults(self.faults))
             }
         }
-    }
-}
-
-/// The head of a table.
-fn shown(table: &str) -> String {
-    if LISTS.contains(&table) { format!("[[{table}]]") } else { format!("[{table}]") }
-}
-
-/// As in a sentence: `a, b and c`.
-fn listed(words: impl Iterator<Item = String>, last: &str) -> String {
-    let mut words: Vec<String> = words.collect();
-    match words.pop() {
-        Some(end) if !words.is_empty() => format!("{} {last} {end}", words.join(", ")),
-        end => end.unwrap_or_default(),
     }
 }
 
@@ -394,28 +351,23 @@ impl<'a> Section<'a> {
         sections
     }
 
-    /// Reports the keys that nobody has asked for. `later` are names of versions to come.
-    pub(super) fn finish(self, reader: &mut Reader<'a>, later: &[&str]) {
+    /// Keeps the keys that nobody has asked for.
+    pub(super) fn finish(self, reader: &mut Reader<'a>) {
+        let table = self.plain_path().to_owned();
+        let within = self.raw(reader, "name").and_then(|name| name.value.as_str()).map(str::to_owned);
         for (written, value) in self.table.into_iter().flatten() {
             let name: &str = written.get_ref();
             if self.known.contains(&name) {
                 continue;
             }
-            let line = Some(reader.line_of(written.span().start));
-            let path = self.path_of(&name.escape_debug().to_string());
-            if later.contains(&name) {
-                reader.fault(path, line, "is not in this version yet; take it out");
-                continue;
-            }
-            let what = if value.get_ref().is_table() { "unknown table" } else { "unknown key" };
-            let guess = did_you_mean(name, self.known.iter().copied());
-            let at = Fault { path, line, message: format!("{what}{guess}") };
-            if guess.is_empty() {
-                let (key, table, known) = (name.to_owned(), self.plain_path().to_owned(), self.known.clone());
-                reader.strangers.push(Stranger { at, key, table, known });
-            } else {
-                reader.faults.push(at);
-            }
+            reader.strangers.push(Stranger {
+                path: self.path_of(&name.escape_debug().to_string()),
+                line: Some(reader.line_of(written.span().start)),
+                key: name.to_owned(),
+                table: table.clone(),
+                is_table: strangers::is_table(value.get_ref()),
+                within: within.clone(),
+            });
         }
     }
 

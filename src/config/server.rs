@@ -12,9 +12,6 @@ use super::run::{ForwardCancel, Offer, ServerConfig, SessionCount, StderrFor, Tr
 use super::secret;
 use super::setting::{Setting, WebUrl, choice};
 
-/// Settings of servers that belong to versions to come.
-const LATER: &[&str] = &["roots", "budget", "max_running", "health"];
-
 /// What is spoken over HTTP.
 #[derive(Clone, Copy)]
 enum Wire {
@@ -86,7 +83,7 @@ pub(super) fn read<'a>(
             companion_tools: companions::read(reader, &mut section),
             ..default
         };
-        section.finish(reader, LATER);
+        section.finish(reader);
         if complete || !server.name.is_empty() {
             servers.push(server);
         }

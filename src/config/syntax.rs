@@ -41,9 +41,8 @@ pub(super) fn report(reader: &mut Reader<'_>, text: &str, errors: &[Error]) {
         let written = span.and_then(|span| text.get(span)).unwrap_or_default();
         if error.message() == "duplicate key" {
             let key = written.trim_matches(['"', '\'']);
-            if let Some(list) = LISTS.iter().find(|list| list.rsplit('.').next() == Some(key)) {
-                let message =
-                    format!("there may be several of these if each begins with [[{list}]], in double brackets");
+            let on_line = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
+            if let Some(message) = several(key, on_line.trim()) {
                 reader.fault("syntax", line, message);
                 // The keys below it seem to be there twice as well.
                 return;
@@ -61,6 +60,25 @@ pub(super) fn report(reader: &mut Reader<'_>, text: &str, errors: &[Error]) {
     if errors.len() > MOST {
         reader.fault("syntax", None, format!("and {} more like these", errors.len() - MOST));
     }
+}
+
+/// What is said of a table that is there twice, where there may be several of its name.
+fn several(key: &str, line: &str) -> Option<String> {
+    let list = LISTS.iter().find(|list| list.rsplit('.').next() == Some(key))?;
+    let head = line.strip_prefix('[')?;
+    let (head, is_double) = head.strip_prefix('[').map_or((head, false), |head| (head, true));
+    let head = head.split(']').next().unwrap_or_default().trim();
+    if head == *list {
+        let before = if is_double { format!("an earlier line has [{list}]; ") } else { String::new() };
+        return Some(format!(
+            "{before}there may be several of these if each begins with [[{list}]], in double brackets"
+        ));
+    }
+    let way = match *list {
+        "tool" => "a rule is [[tool]], beside the servers, with server = \"NAME\"".to_owned(),
+        list => format!("it is [[{list}]]"),
+    };
+    Some(format!("there is no [{}]; {way}", head.escape_debug()))
 }
 
 /// The first thing in the text that begins and never ends, where a list or an inline table has no end.

@@ -11,9 +11,6 @@ use super::reader::{Reader, Section};
 use super::run::ServerConfig;
 use super::setting::{Keep, Setting, Size, choice, expected};
 
-/// Settings of tools that belong to versions to come.
-pub(super) const LATER: &[&str] = &["budget"];
-
 /// The defaults with what `section` changes.
 pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, default: &ToolPolicy) -> ToolPolicy {
     let policy = ToolPolicy {
@@ -104,7 +101,7 @@ pub(super) fn rules<'a>(
         {
             section.fault(reader, "match", "an earlier rule has the same match and server; make them one");
         }
-        section.finish(reader, LATER);
+        section.finish(reader);
         rules.extend(pattern.map(|pattern| ToolRule { pattern, server, policy }));
     }
     rules

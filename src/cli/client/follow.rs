@@ -1,6 +1,7 @@
 //! A task looked at until its end: polls, back-off, time limit, cancel on Ctrl-C.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -61,6 +62,17 @@ const CANCEL: Duration = Duration::from_secs(5);
 const CANCEL_POLL: Duration = Duration::from_millis(200);
 
 impl<I: AsyncFnMut()> Follow<'_, I> {
+    /// The task as it is first found, also where its server is away for a while.
+    pub(crate) async fn find(&mut self, id: &str) -> ControlFlow<End, TaskView> {
+        let look = self.endpoint.look(id, self.display);
+        match step(self.deadline, &mut self.interrupt, look).await {
+            Step::Done(Ok(task)) => ControlFlow::Continue(task),
+            Step::Done(Err(error)) => ControlFlow::Break(End::Lost(error)),
+            Step::TimedOut => ControlFlow::Break(End::TimedOut),
+            Step::Interrupted => ControlFlow::Break(End::Interrupted(self.cancel(id).await)),
+        }
+    }
+
     /// Polls until the task ends, at the pace that the server asks for.
     pub(crate) async fn run(mut self, mut task: TaskView) -> End {
         let mut answered = HashSet::new();
@@ -180,7 +192,7 @@ impl Endpoint {
             }
             if wait == FIRST_RETRY {
                 let (why, most) = (super::super::terminal::chain(&error), humantime::format_duration(GIVE_UP));
-                display.note(&format!("{why}; the task goes on, asking again for {most} at most"));
+                display.note(&format!("{why}; the task may go on, asking again for {most} at most"));
             }
             display.away(begun.elapsed());
             sleep(wait).await;

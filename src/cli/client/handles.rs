@@ -47,7 +47,7 @@ enum HandlesFault {
 }
 
 /// What stands for the newest handle.
-const LAST: &str = "last";
+pub(crate) const LAST: &str = "last";
 
 /// A line longer than this was not written here.
 const LONGEST_LINE: u64 = 64 * 1024;

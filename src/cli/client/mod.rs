@@ -17,7 +17,7 @@ pub(super) use answer::{check_answer, how_to_answer};
 pub(super) use endpoint::{Answered, Ask, Endpoint, add_header, explain, read_url};
 pub(super) use error::ClientError;
 pub(super) use follow::{End, Follow};
-pub(super) use handles::{Handle, Handles};
+pub(super) use handles::{Handle, Handles, LAST};
 pub(super) use person::Person;
 pub(super) use show::{Display, Voice, failure, result};
 pub(super) use view::{Asked, Status, TaskView, questions};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
@@ -16,23 +16,32 @@ use crate::protocol::{Json, Progress, RpcError};
 pub(crate) enum Display {
     /// A bar, for a terminal.
     Bar(ProgressBar),
-    /// A line for each change, for a file or a pipe.
-    Lines { last: String },
+    /// A line for what changes, for a file or a pipe.
+    Lines(Lines),
     /// Nothing, for tests.
     #[cfg(test)]
     Notes(Vec<String>),
+}
+
+/// What was said line by line, and when.
+#[derive(Default)]
+pub(crate) struct Lines {
+    last: String,
+    said: Option<Instant>,
 }
 
 /// Says something that stays, while a [`Display`] is in use elsewhere.
 pub(crate) struct Voice(Option<ProgressBar>);
 
 const LONGEST_MESSAGE: usize = 200;
+/// The least time between two lines about a run that goes on: a log is not to be filled with them.
+const PACE: Duration = Duration::from_secs(10);
 
 impl Display {
     /// A bar if stderr is a terminal, else lines.
     pub(crate) fn of_process(title: &str) -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self::Lines { last: String::new() };
+            return Self::Lines(Lines::default());
         }
         let bar = ProgressBar::new_spinner();
         bar.set_style(style("{spinner} {prefix} {elapsed} {wide_msg}"));
@@ -43,7 +52,7 @@ impl Display {
 
     /// Shows what a server reports during a call.
     pub(crate) fn progress(&mut self, progress: &Progress) {
-        self.show(&progress.describe());
+        self.show(&progress.describe(), true);
     }
 
     /// Shows how far a task is.
@@ -54,10 +63,11 @@ impl Display {
             (_, Some(message)) => format!("{}: {message}", task.word()),
             (_, None) => task.word().to_owned(),
         };
-        self.show(&message);
+        self.show(&message, task.message.is_some() && matches!(task.status, Status::Working));
     }
 
-    fn show(&mut self, message: &str) {
+    /// Of what `runs` and says how far it is there will be more to show soon.
+    fn show(&mut self, message: &str, runs: bool) {
         let message = one_line(message, LONGEST_MESSAGE);
         match self {
             Self::Bar(bar) => match position(&message) {
@@ -71,10 +81,9 @@ impl Display {
                 }
                 None => bar.set_message(message),
             },
-            Self::Lines { last } => {
-                if *last != message {
+            Self::Lines(lines) => {
+                if lines.take(&message, runs, Instant::now()) {
                     say(&message);
-                    *last = message;
                 }
             }
             #[cfg(test)]
@@ -93,7 +102,7 @@ impl Display {
     pub(crate) fn note(&mut self, text: &str) {
         match self {
             Self::Bar(bar) => bar.suspend(|| say(text)),
-            Self::Lines { .. } => say(text),
+            Self::Lines(_) => say(text),
             #[cfg(test)]
             Self::Notes(notes) => notes.push(text.to_owned()),
         }
@@ -103,7 +112,7 @@ impl Display {
     pub(crate) fn voice(&self) -> Voice {
         match self {
             Self::Bar(bar) => Voice(Some(bar.clone())),
-            Self::Lines { .. } => Voice(None),
+            Self::Lines(_) => Voice(None),
             #[cfg(test)]
             Self::Notes(_) => Voice(None),
         }
@@ -131,6 +140,19 @@ impl Display {
         if let Self::Bar(bar) = self {
             bar.finish_and_clear();
         }
+    }
+}
+
+impl Lines {
+    /// Whether the message is to be said now.
+    fn take(&mut self, message: &str, runs: bool, now: Instant) -> bool {
+        let is_soon = self.said.is_some_and(|said| now.saturating_duration_since(said) < PACE);
+        if self.last == message || (runs && is_soon) {
+            return false;
+        }
+        message.clone_into(&mut self.last);
+        self.said = runs.then_some(now);
+        true
     }
 }
 
@@ -242,6 +264,26 @@ mod tests {
         ];
         for (message, expected) in cases {
             assert_eq!(position(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn lines_say_what_changes_and_of_a_run_that_goes_on_one_in_ten_seconds_at_most() {
+        let (mut lines, begun) = (Lines::default(), Instant::now());
+        for (second, message, runs, is_said) in [
+            (0, "1 of 9", true, true),
+            (1, "2 of 9", true, false),
+            (9, "3 of 9", true, false),
+            (10, "3 of 9", true, true),
+            (21, "3 of 9", true, false),
+            (22, "input_required", false, true),
+            (23, "input_required", false, false),
+            (24, "4 of 9", true, true),
+            (25, "5 of 9", true, false),
+            (25, "completed", false, true),
+        ] {
+            let now = begun + Duration::from_secs(second);
+            assert_eq!(lines.take(message, runs, now), is_said, "{message} at {second} s");
         }
     }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use http::StatusCode;
+
 use super::super::call::{Common, Stop};
 use super::super::client::{ClientError, Handle, Handles};
 use super::super::{exit, terminal};
-use super::{kept, origin, state};
+use super::{is_at, kept, origin, state};
 use crate::protocol::error::code;
 
 /// Which handles are forgotten.
@@ -23,8 +25,35 @@ struct Found {
     forgotten: Vec<Handle>,
     kept: usize,
     unknown: usize,
+    /// Kept since the server tells nobody without credentials.
+    refused: usize,
     /// Servers that give no answer, which is no reason to ask them once for each handle.
     away: BTreeSet<String>,
+}
+
+/// Forgets what leads to a server that is gone.
+pub(super) fn server(url: &str) -> Result<u8, Stop> {
+    let handles = Handles::of_user().map_err(Stop::failure)?;
+    let all = handles.newest(usize::MAX).map_err(Stop::failure)?;
+    let (gone, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(|handle| is_at(&handle.url, url));
+    if !gone.is_empty() {
+        handles.forget(&gone).map_err(Stop::failure)?;
+    }
+    say(&Found { forgotten: gone, kept: kept.len(), ..Found::default() });
+    Ok(exit::OK)
+}
+
+/// Whether a server tells nobody without (other) credentials.
+fn wants_credentials(error: &ClientError) -> bool {
+    match error {
+        ClientError::Status(status) => matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN),
+        ClientError::Rpc(error) => {
+            let data = error.raw().member("data");
+            let reason = data.and_then(|data| data.member("reason")?.read::<String>().ok());
+            reason.as_deref() == Some("unauthorized")
+        }
+        _ => false,
+    }
 }
 
 /// Asks after every handle, and forgets those that are meant.
@@ -43,6 +72,7 @@ pub(super) async fn all(which: Which, url: Option<&str>, common: &Common) -> Res
                 which.unknown
             }
             Err(error) => {
+                found.refused += usize::from(wants_credentials(&error));
                 if error.is_passing() {
                     found.away.insert(server);
                 }
@@ -72,7 +102,12 @@ fn say(found: &Found) {
         let unknown = handles(found.unknown, "kept that the server does not know");
         terminal::say(&format!("{unknown}: expired (--unknown forgets them too), or made with other headers (-H)"));
     }
+    if found.refused > 0 {
+        let refused = handles(found.refused, "kept that the server tells nobody of without credentials");
+        terminal::say(&format!("{refused}: give them with -H 'Authorization: Bearer ...'"));
+    }
     for server in &found.away {
-        terminal::say(&format!("no answer from {}; its handles are kept", terminal::one_line(server, 120)));
+        let server = terminal::one_line(server, 120);
+        terminal::say(&format!("no answer from {server}; its handles are kept (--server {server} forgets them)"));
     }
 }

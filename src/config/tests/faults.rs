@@ -61,6 +61,46 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[log]\nlevel = \" , \"", &[("log.level", "such as \"info\"")]),
     ("[defaults]\nmode = \"async\"", &[("defaults.mode", "did you mean \"task\"?")]),
     ("[listen]\nafter = \"1s\"", &[("listen.after", "unknown key here; it belongs to [defaults]")]),
+    (
+        "[[server]]\nname = \"b\"\nurl = \"http://h/mcp\"\nafter = \"3s\"\nmax_running = 1\nbudget = \"1/1d\"\nrate = \"1/1m\"",
+        &[
+            ("server[0].after", "unknown key here; it belongs to [defaults] or [[tool]]"),
+            (
+                "server[0].max_running",
+                "it belongs to [defaults], [[owner.limit]], [owner.limits] or [[tool]]; how many sessions or processes",
+            ),
+            ("server[0].budget", "it belongs to [[owner.limit]] or [owner.limits]"),
+            ("server[0].rate", "it belongs to [defaults], [limits], [[owner.limit]], [owner.limits] or [[tool]]"),
+        ],
+    ),
+    (
+        "[defaults]\nbudget = \"1/1d\"\n[[tool]]\nname = \"foo\"\nmatch = \"x\"\ngrace = \"5s\"",
+        &[
+            ("defaults.budget", "it belongs to [[owner.limit]] or [owner.limits]"),
+            ("tool[0].name", "unknown key; did you mean \"match\"?"),
+            ("tool[0].grace", "it belongs to [shutdown]"),
+        ],
+    ),
+    (
+        "[admin]\nhttp = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"\npassword = \"x\"",
+        &[
+            ("admin.listen", "[admin] has http, sha256, token, token_env and token_file"),
+            ("admin.password", "[admin] has http, sha256, token, token_env and token_file"),
+        ],
+    ),
+    (
+        "[[server]]\nname = \"jobs\"\nurl = \"http://h/mcp\"\n[[server.tool]]\nmatch = \"x\"",
+        &[("server[0].tool", "unknown table here; rules stand beside the servers: [[tool]] with server = \"jobs\"")],
+    ),
+    (
+        "[[server]]\nname = \"jobs\"\nurl = \"http://h/mcp\"\n[server.tool]\nmatch = \"x\"\n[[server.tool]]\nmatch = \"y\"",
+        &[("syntax", "there is no [server.tool]; a rule is [[tool]], beside the servers, with server = ")],
+    ),
+    ("[tool]\nmatch = \"a\"\n[[tool]]\nmatch = \"b\"", &[("syntax", "an earlier line has [tool]; there may be")]),
+    ("[admin]\ntoken = \"a\"\ntoken = \"b\"", &[("syntax", "duplicate key \"token\": it is in this file already")]),
+    ("[jwt]\nissuer = \"a\"", &[("jwt", "unknown table here; it is [owner.jwt]")]),
+    ("[listen.admin]\nhttp = \"a\"", &[("listen.admin", "unknown table here; it is [admin]")]),
+    ("[metrics]\non = true", &[("metrics", "unknown table; there are [admin], ")]),
     ("after = \"1s\"", &[("after", "unknown key here; it belongs to [defaults]")]),
     ("command = [\"x\"]", &[("command", "unknown key here; it belongs to [[server]]")]),
     ("[log]\nvolume = 11", &[("log.volume", "unknown key; [log] has format and level")]),
@@ -234,7 +274,7 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
         &[
             ("tool[0].after", "must be shorter than timeout"),
             ("tool[0].keep", "a duration"),
-            ("tool[0].budget", "not in this version yet"),
+            ("tool[0].budget", "unknown key here; it belongs to [[owner.limit]] or [owner.limits]"),
             ("tool[0].max_runing", "did you mean \"max_running\"?"),
         ],
     ),

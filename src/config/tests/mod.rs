@@ -244,6 +244,33 @@ fn the_greeting_shows_where_to_connect_and_what_to_try() {
     let text = two.greeting("127.0.0.1:81".parse().unwrap());
     assert!(text.contains("https://h.example/s/mcp   (s)\n  https://h.example/t/mcp   (t)\n"), "{text}");
     assert!(text.ends_with("call https://h.example/s/mcp TOOL '{}'"), "{text}");
+    for (owner, with) in [
+        ("[[owner.token]]\nname = \"a\"\ntoken = \"t\"\n", "-H 'Authorization: Bearer ...' "),
+        ("[owner]\nfrom = \"header:x-user\"\ntrusted = [\"10.0.0.1\"]\n", "-H 'x-user: NAME' "),
+        ("[owner]\nallow_anonymous = true\n[[owner.token]]\nname = \"a\"\ntoken = \"t\"\n", ""),
+    ] {
+        let text = read(&format!("{owner}{SERVER}")).greeting("127.0.0.1:81".parse().unwrap());
+        assert!(text.ends_with(&format!("call {with}http://127.0.0.1:81/mcp TOOL '{{}}'")), "{text}");
+    }
+}
+
+#[test]
+fn who_asks_as_an_operator_needs_no_variable_of_the_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("raincheck.toml");
+    let text = format!(
+        "[admin]\nhttp = \"127.0.0.1:9\"\ntoken_env = \"OURS\"\n[[owner.token]]\nname = \"a\"\ntoken_env = \"NOT_SET\"\n{SERVER}"
+    );
+    std::fs::write(&path, &text).unwrap();
+    let environment = Environment::of([("OURS", "t")]);
+    let config = super::load_for_operators(&path, &environment).unwrap();
+    assert_eq!(config.admin.unwrap().token, Some(TokenProof::Plain("t".to_owned())));
+    let ConfigFaults(found) = super::load(&path, &environment).unwrap_err();
+    assert_eq!(found[0].path, "owner.token[0].token_env");
+    let ConfigFaults(found) = super::load_for_operators(&path, &Environment::default()).unwrap_err();
+    assert!(found.len() == 1 && found[0].path == "admin.token_env", "{found:?}");
+    std::fs::write(&path, "[admin\n").unwrap();
+    assert!(super::load_for_operators(&path, &environment).is_err());
 }
 
 #[test]

@@ -42,6 +42,14 @@ fn what_means_nothing_is_noted_with_its_line() {
             "[[server]]\nname = \"c\"\nurl = \"http://h/mcp\"\ncompanion_tools = { check = \"look\" }\n".to_owned(),
             "server[0].companion_tools (line 4): means nothing, since no tool of it has fallback = \"handle\"",
         ),
+        (
+            format!("[owner.limits]\nbudget = \"5/1d\"\n{tool}price = 5.5\n"),
+            "tool[0].price (line 5): is more than the whole budget of an owner (5/1day): such a call is refused for ever",
+        ),
+        (
+            format!("{token}\"ann\"\nbudget = \"5/1d\"\n[defaults]\nprice = 6\n"),
+            "defaults.price (line 8): is more than the whole budget of \"ann\" (5/1day): such a call of theirs",
+        ),
     ] {
         let found = notes(&format!("{text}{SERVER}"));
         assert!(found.len() == 1 && found[0].contains(says), "{says} in {found:?}");
@@ -54,6 +62,7 @@ fn what_means_nothing_is_noted_with_its_line() {
         format!("[defaults]\nmode = \"sync\"\nafter = \"5s\"\n{tool}mode = \"auto\"\n"),
         format!("[owner.limits]\nbudget = \"1/1d\"\n{tool}price = 1\n"),
         format!("[defaults]\nprice_per_minute = 1\n{token}\"ann\"\nbudget = \"1/1d\"\n"),
+        format!("[owner.limits]\nbudget = \"5/1d\"\n{tool}price = 5\n"),
         format!("{tool}price = 0\n[owner.limits]\nbudget = \"none\"\n"),
         format!(
             "{tool}fallback = \"handle\"\n[[server]]\nname = \"c\"\nurl = \"http://h/mcp\"\n\

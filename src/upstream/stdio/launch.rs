@@ -50,6 +50,13 @@ impl Launcher {
         &self.setup.config.name
     }
 
+    fn program(&self) -> &str {
+        match &self.setup.config.transport {
+            Transport::Stdio { command, .. } => command.first().map_or("", String::as_str),
+            Transport::Http { .. } | Transport::Sse { .. } => "",
+        }
+    }
+
     fn starts(&self) -> MutexGuard<'_, Backoff> {
         self.starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,10 +131,7 @@ impl Launcher {
     }
 
     fn why(&self, process: &Process, error: &HandshakeError) -> String {
-        let program = match &self.setup.config.transport {
-            Transport::Stdio { command, .. } => command.first().map_or("", String::as_str),
-            Transport::Http { .. } | Transport::Sse { .. } => "",
-        };
+        let program = self.program();
         let exit = process.exit();
         if let Some(signal) = exit.and_then(|exit| exit.signal()) {
             return format!("its command `{program}` was ended by signal {signal} before it was ready");
@@ -177,7 +181,7 @@ impl Connect for Launcher {
                 Err(self.failed(&self.why(&process, &error), Some(&process), principal).await)
             }
             Err(_) => {
-                let why = not_ready(within, process.connection().noise());
+                let why = not_ready(within, process.connection().noise(), self.program());
                 Err(self.failed(&why, Some(&process), principal).await)
             }
         }
@@ -185,16 +189,22 @@ impl Connect for Launcher {
 }
 
 /// What is said of a server that has not shaken hands in time and has written so many lines that are no messages.
-fn not_ready(within: Duration, noise: u64) -> String {
+fn not_ready(within: Duration, noise: u64, program: &str) -> String {
     let within = humantime::format_duration(within);
     let said = match noise {
         0 => "it has not answered the handshake".to_owned(),
         1 => "it has written a line to its stdout that is no MCP".to_owned(),
         lines => format!("it has written {lines} lines to its stdout that are no MCP"),
     };
+    let loads = match program.rsplit('/').next() {
+        Some(name @ ("npx" | "bunx" | "pnpx" | "pnpm" | "yarn" | "uvx" | "uv" | "pipx" | "docker" | "podman")) => {
+            format!(". {name} may still be downloading: run the command once by hand, or raise connect_timeout")
+        }
+        _ => String::new(),
+    };
     format!(
         "it was not ready within {within} (connect_timeout): {said}; does it speak MCP over stdio? Some programs want an \
-         argument for that, or serve HTTP (then name their url)"
+         argument for that, or serve HTTP (then name their url){loads}"
     )
 }
 
@@ -257,13 +267,19 @@ mod tests {
     #[test]
     fn who_is_not_ready_in_time_is_described_by_what_it_wrote() {
         let table = [
-            (0, "within 3s (connect_timeout): it has not answered the handshake; does it speak MCP over stdio?"),
-            (1, "it has written a line to its stdout that is no MCP;"),
-            (7, "it has written 7 lines to its stdout that are no MCP;"),
+            (0, "sh", "within 3s (connect_timeout): it has not answered the handshake; does it speak MCP over stdio?"),
+            (1, "sh", "it has written a line to its stdout that is no MCP;"),
+            (7, "sh", "it has written 7 lines to its stdout that are no MCP;"),
+            (
+                0,
+                "/usr/bin/npx",
+                ". npx may still be downloading: run the command once by hand, or raise connect_timeout",
+            ),
+            (0, "uvx", ". uvx may still be downloading: "),
         ];
-        for (noise, says) in table {
-            let found = not_ready(Duration::from_secs(3), noise);
-            assert!(found.contains(says), "{found}");
+        for (noise, program, says) in table {
+            let found = not_ready(Duration::from_secs(3), noise, program);
+            assert!(found.contains(says) && found.contains("downloading") == (program != "sh"), "{found}");
         }
     }
 }
