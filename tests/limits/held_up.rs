@@ -9,7 +9,7 @@ const LONG: Duration = Duration::from_millis(250);
 const SHORT: Duration = Duration::from_millis(60);
 
 /// Ann's task, which waits for that.
-#[expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+#[expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 async fn held_up(proxy: &mut Proxy, what: WaitsFor) -> (String, ReplySender) {
     let created = proxy.send_in_background(of("ann"));
     let (_, sender) = proxy.next_sent().await;
