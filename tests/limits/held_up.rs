@@ -171,6 +171,8 @@ async fn a_call_that_could_not_be_sent_when_it_was_let_go_is_paid_when_it_is() {
         for _ in 0..2 {
             assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
             assert!((spent(&proxy) - 2.0).abs() < 0.01, "it is not paid");
+            // By then all that was spent is written.
+            assert!(!is_stopped(&sender, Duration::from_millis(1500)).await);
             // Its server has ended before it took the call, and is started again.
             sender.waits(WaitsFor::Start);
             let given_back = async {
