@@ -52,11 +52,13 @@ struct State {
 /// Whether the call may go to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
+    /// It may as soon as somebody reads. To `Free` then, to `Waits`, or to `Kept` if the reader says so before.
+    Unread,
     /// It may. To `Waits`.
     Free,
     /// It has to wait. To `Free` when the wait is over, to `Kept` if the reader says so.
     Waits,
-    /// It has to wait, and then for the reader. To `Free`.
+    /// It has to wait for the reader. To `Free`.
     Kept,
 }
 
@@ -88,6 +90,15 @@ const LOG_LINE: usize = 1 << 20;
 
 /// The two ends of a reply.
 pub(super) fn line() -> (ReplySender, Events) {
+    line_at(Turn::Free)
+}
+
+/// The two ends of a reply whose reader may keep the call back from the first.
+pub(super) fn gated() -> (ReplySender, Events) {
+    line_at(Turn::Unread)
+}
+
+fn line_at(turn: Turn) -> (ReplySender, Events) {
     let state = State {
         events: VecDeque::new(),
         end: End::Open,
@@ -95,7 +106,7 @@ pub(super) fn line() -> (ReplySender, Events) {
         cancelled: false,
         called_off: None,
         left_running: false,
-        turn: Turn::Free,
+        turn,
     };
     let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
     (ReplySender(Arc::clone(&line)), Events(line))
@@ -106,6 +117,7 @@ impl Events {
     /// those until he waits again. Not to be asked after the end.
     pub(super) fn take_awake(&self) -> Option<Event> {
         let mut state = self.0.state();
+        self.0.is_read(&mut state);
         let event = state.take();
         if let Reader::Here(waker) = &mut state.reader {
             *waker = None;
@@ -118,6 +130,7 @@ impl Events {
     /// The next event. Not to be polled after the end.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Event> {
         let mut state = self.0.state();
+        self.0.is_read(&mut state);
         if let Some(event) = state.take() {
             drop(state);
             self.0.taken(Some(&event));
@@ -144,13 +157,20 @@ impl Events {
         self.0.wish.notify_waiters();
     }
 
-    /// Whether the call waits; it goes to the server only when it was let go.
+    /// Whether nothing has gone to the server; the call goes there only when it was let go then.
     pub(super) fn keep_back(&self) -> bool {
         let mut state = self.0.state();
-        if state.turn == Turn::Waits {
-            state.turn = Turn::Kept;
+        match state.turn {
+            Turn::Free => return false,
+            Turn::Unread | Turn::Waits | Turn::Kept => state.turn = Turn::Kept,
         }
-        state.turn == Turn::Kept
+        true
+    }
+
+    /// The call may go on although nobody reads.
+    pub(super) fn is_to_go_on(&self) {
+        let mut state = self.0.state();
+        self.0.is_read(&mut state);
     }
 
     /// It may go there.
@@ -180,6 +200,14 @@ impl Line {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing in here panics with the lock held, so a poisoned state is still in order.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reader has had its chance to keep the call back.
+    fn is_read(&self, state: &mut State) {
+        if state.turn == Turn::Unread {
+            state.turn = Turn::Free;
+            self.wish.notify_waiters();
+        }
     }
 
     /// Tells those who wait for room.
@@ -275,23 +303,32 @@ impl ReplySender {
     /// through [`ReplySender::begins`], which is to be called in any case.
     pub fn waits(&self, reason: WaitsFor) {
         let mut state = self.0.state();
-        if state.turn == Turn::Free {
-            state.turn = Turn::Waits;
+        match state.turn {
+            Turn::Unread | Turn::Free => state.turn = Turn::Waits,
+            Turn::Waits | Turn::Kept => {}
         }
         drop(state);
         self.0.event(Event::Waits(reason));
     }
 
-    /// To be called before the call goes to the server: resolves at once, or, after a wait, when the reader lets the
-    /// call go. `false` if it was cancelled and is not to be sent.
+    /// To be called before the call goes to the server: resolves at once, or, if the reader keeps the call back, when it
+    /// is let go. `false` if it was cancelled and is not to be sent.
     pub async fn begins(&self) -> bool {
-        {
-            let mut state = self.0.state();
-            match state.turn {
-                Turn::Free => return !state.cancelled,
-                Turn::Waits => state.turn = Turn::Free,
-                Turn::Kept => {}
+        loop {
+            {
+                let mut state = self.0.state();
+                match state.turn {
+                    Turn::Free => return !state.cancelled,
+                    Turn::Unread if state.cancelled => return false,
+                    Turn::Unread => {}
+                    Turn::Waits => {
+                        state.turn = Turn::Free;
+                        break;
+                    }
+                    Turn::Kept => break,
+                }
             }
+            self.0.until(|state| state.turn != Turn::Unread || state.cancelled).await;
         }
         self.0.event(Event::Began);
         self.0.until(|state| state.turn == Turn::Free || state.cancelled).await;

@@ -42,7 +42,7 @@ pub enum Event {
     Anchored(Anchor),
     /// The call waits: nothing of it is at the server. [`Event::Began`] ends the wait, if the outcome does not. Never dropped.
     Waits(WaitsFor),
-    /// The call goes to the server only now, after a wait. Never dropped.
+    /// The call goes to the server only now, after a wait or since it was kept back. Never dropped.
     Began,
     /// The end. Nothing comes after it.
     Done(Outcome),
@@ -150,6 +150,13 @@ impl Reply {
         (sender, Self(Source::Open(OpenReply { events, job: None, change: None })))
     }
 
+    /// The same, for a call whose server's side asks before it goes ([`ReplySender::begins`]): [`Reply::keep_back`] holds it
+    /// back from the first, if it comes before the first look.
+    pub fn gated() -> (ReplySender, Self) {
+        let (sender, events) = line::gated();
+        (sender, Self(Source::Open(OpenReply { events, job: None, change: None })))
+    }
+
     /// A reply to a call that the job which `make` makes sees through. The job is one of `jobs`; if those are driven
     /// by who waits for them, it goes on while the reply is polled, and in the background once the reply was
     /// dropped or has given the outcome out.
@@ -157,12 +164,25 @@ impl Reply {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (sender, mut reply) = Self::channel();
-        let job = jobs.hold(name, make(sender));
-        if let Source::Open(open) = &mut reply.0 {
+        let (sender, reply) = Self::channel();
+        reply.driven_by(jobs, name, make(sender))
+    }
+
+    /// The same, for a job that asks before it sends the call, as [`Reply::gated`] says.
+    pub fn driven_gated<F>(jobs: &Jobs, name: &'static str, make: impl FnOnce(ReplySender) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, reply) = Self::gated();
+        reply.driven_by(jobs, name, make(sender))
+    }
+
+    fn driven_by(mut self, jobs: &Jobs, name: &'static str, job: impl Future<Output = ()> + Send + 'static) -> Self {
+        let job = jobs.hold(name, job);
+        if let Source::Open(open) = &mut self.0 {
             open.job = job;
         }
-        reply
+        self
     }
 
     /// Asks the server to stop, and goes on listening: the answer may still win.
@@ -177,8 +197,9 @@ impl Reply {
         }
     }
 
-    /// Whether the call waits before it goes to the server, as [`Event::Waits`] said. If so, it goes there only after
-    /// [`Reply::let_go`]: cancelled or dropped before that, it was never sent.
+    /// Whether nothing of the call has gone to the server: it waits, as [`Event::Waits`] said, or the reply is
+    /// [gated](Reply::gated) and was not looked at. If so, it goes there only after [`Reply::let_go`], which
+    /// [`Event::Began`] asks for: cancelled or dropped before that, it was never sent.
     pub fn keep_back(&self) -> bool {
         match &self.0 {
             Source::Open(open) => open.events.keep_back(),
@@ -211,6 +232,7 @@ impl Reply {
     /// From now on the call goes on although this is not polled.
     pub fn send_to_background(&mut self) {
         if let Source::Open(open) = &mut self.0 {
+            open.events.is_to_go_on();
             open.send_to_background();
         }
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use super::*;
@@ -176,4 +178,39 @@ async fn a_reader_who_drives_the_job_is_not_woken_by_what_he_makes_himself() {
     assert!(matches!(reply.poll_next(&mut context), Poll::Ready(Some(Event::Progress(_)))));
     assert!(matches!(reply.poll_next(&mut context), Poll::Ready(Some(Event::Done(_)))));
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_gated_call_goes_when_its_reply_is_looked_at_or_let_go_if_it_was_kept_back_before() {
+    let within = |sender: ReplySender| async move {
+        let begun = tokio::time::timeout(Duration::from_millis(20), sender.begins()).await.ok();
+        (begun, sender)
+    };
+    let (sender, reply) = Reply::gated();
+    let (begun, sender) = within(sender).await;
+    assert_eq!(begun, None, "nobody has looked");
+    let mut reply = reply;
+    assert!(reply.next().now_or_never().is_none());
+    assert_eq!(within(sender).await.0, Some(true));
+    assert!(!reply.keep_back(), "it has gone");
+
+    let (sender, reply) = Reply::gated();
+    let _goes_on = reply.in_background();
+    assert_eq!(within(sender).await.0, Some(true));
+
+    let (sender, reply) = Reply::gated();
+    drop(reply);
+    assert_eq!(within(sender).await.0, Some(false));
+
+    let (sender, mut reply) = Reply::gated();
+    assert!(reply.keep_back());
+    let (begun, sender) = within(sender).await;
+    assert_eq!(begun, None);
+    assert!(matches!(reply.next().await, Some(Event::Began)));
+    assert!(within(sender).await.0.is_none(), "it was not let go");
+
+    let (sender, reply) = Reply::gated();
+    assert!(reply.keep_back());
+    reply.let_go();
+    assert_eq!(within(sender).await.0, Some(true));
 }

@@ -28,7 +28,7 @@ use crate::history::End;
 use crate::protocol::{Ask, Event, Failure, Outcome, Progress, WaitsFor};
 use crate::task::{Asked, State};
 
-/// One call that was sent.
+/// One call on its way to the server, or there.
 pub(super) struct Attendance {
     pub(super) run: Run,
     pub(super) running: Running,
@@ -51,8 +51,8 @@ pub(super) struct Attendance {
     lost: Option<Seat>,
     /// The time of run at which the tool last gave a sign of life.
     alive: Duration,
-    /// What the call waits for, while its server does not have it.
-    pub(super) waits: Option<WaitsFor>,
+    /// Whether the server has the call.
+    pub(super) reach: Reach,
     /// When it has waited for its turn for too long.
     pub(super) until: Instant,
     /// What it costs.
@@ -65,6 +65,17 @@ pub(super) struct Attendance {
     pub(super) lingering: Option<Lingering>,
     /// Room for that outcome.
     pub(super) kept: Option<Part>,
+}
+
+/// Whether the server has a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// It is kept back, and whether its server can take it is not known yet. To `Waits`, or to `Sent`.
+    Kept,
+    /// It is kept back, and waits for this. To `Sent`.
+    Waits(WaitsFor),
+    /// It was let go. To `Waits` if it could not be sent after all.
+    Sent,
 }
 
 /// What happens next.
@@ -120,7 +131,7 @@ impl Attendance {
             anchoring: None,
             lost: None,
             alive: Duration::ZERO,
-            waits: None,
+            reach: Reach::Sent,
             until,
             fare: None,
             progress: None,
@@ -161,7 +172,7 @@ impl Attendance {
     pub(super) async fn attend(mut self: Box<Self>, mut seat: Seat) -> Option<Lost> {
         loop {
             let waiting = self.is_waiting(&seat);
-            self.clock.pause_if(waiting || self.waits.is_some());
+            self.clock.pause_if(waiting || self.is_unsent());
             self.tell_stage(&seat, waiting);
             if let Some(desk) = self.desk.as_mut().filter(|_| !waiting) {
                 desk.place = None;
@@ -217,7 +228,7 @@ impl Attendance {
         let shared = &self.run.shared;
         // A legacy client who is held can still answer.
         let is_asked_itself = matches!((&*seat, self.way.questions), (Seat::Held(_), Questions::PassOn));
-        let due = self.due(seat);
+        let (due, is_unsent) = (self.due(seat), self.is_unsent());
         let has_ended = matches!(seat, Seat::Parked(parked) if parked.ended.is_some());
         let desk = async {
             match &mut self.desk {
@@ -233,7 +244,7 @@ impl Attendance {
             }
         };
         // Who is held has nobody else who could send the call: it has the time that a stop leaves.
-        let may_leave = (waiting && !is_asked_itself) || (self.waits.is_some() && seat.is_recorded());
+        let may_leave = (waiting && !is_asked_itself) || (is_unsent && seat.is_recorded());
         let due = async {
             match due {
                 Some((at, due)) => {
@@ -267,7 +278,7 @@ impl Attendance {
 
     /// What is to be done next, and when.
     fn due(&self, seat: &Seat) -> Option<(Instant, Due)> {
-        if self.waits == Some(WaitsFor::Turn) {
+        if self.reach == Reach::Waits(WaitsFor::Turn) {
             return Some((self.until, Due::NoTurn));
         }
         let idle = self.run.plan.idle_timeout().map(|limit| (self.alive.saturating_add(limit), Due::Idle));
@@ -323,7 +334,7 @@ impl Attendance {
                 }
                 Some(seat)
             }
-            Next::Draining | Next::Stopping if self.waits.is_some() => {
+            Next::Draining | Next::Stopping if self.is_unsent() => {
                 Box::pin(self.leave_unsent(seat)).await;
                 None
             }
@@ -409,9 +420,12 @@ impl Attendance {
         // Later by the time that it has waited for input.
         let ran = u64::try_from(self.clock.ran().as_millis()).unwrap_or(u64::MAX);
         let started = Timestamp::from_millis(now.as_millis().saturating_sub(ran));
-        let mut seed = match self.waits {
-            Some(what) => Seed::silent(State::Queued, Phase::Waits(what), why),
-            None => Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() }, why),
+        let mut seed = match self.reach {
+            Reach::Waits(what) => Seed::silent(State::Queued, Phase::Waits(what), why),
+            Reach::Kept => Seed::silent(State::Queued, Phase::Running { progress: None }, why),
+            Reach::Sent => {
+                Seed::silent(State::Running { started }, Phase::Running { progress: self.progress.clone() }, why)
+            }
         };
         seed.anchored = self.anchoring.as_ref().and_then(|anchoring| anchoring.fresh());
         seed.asked.clone_from(&self.asked_before);
@@ -444,12 +458,7 @@ impl Attendance {
             Seat::Task(_) => true,
             Seat::Parked(_) => false,
         };
-        is_lost(outcome)
-            && self.waits.is_none()
-            && may_begin
-            && self.run.may_run_again()
-            && !ends
-            && !seat.is_stopping()
+        is_lost(outcome) && !self.is_unsent() && may_begin && self.run.may_run_again() && !ends && !seat.is_stopping()
     }
 
     /// Whether the next process can go on with the run: find it at the server, or begin it again.

@@ -1,21 +1,27 @@
-//! Calls that were let in and wait for their server: it is being started or connected to, or takes others before.
+//! Calls that were let in and whose server does not have them yet: it is being started or connected to, or takes others
+//! before.
 //!
-//! Nothing of such a call is at the server, and it goes there only when this lets it go. So no time of its run goes by, it
-//! costs nothing, it gives its slot back until its server has time, its record says that it is queued, and if it ends it was
-//! never sent.
+//! A call with a price or a record is kept back until its server can take it, any other from the moment in which it has to
+//! wait. It goes only when this lets it go: its price is paid then, and its record says that it runs. Before that no time of
+//! its run goes by, it costs nothing, it gives its slot back until its server has time, a task of it is queued, and if it
+//! ends it was never sent.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use super::Promotion;
 use super::admission::Entry;
-use super::attend::Attendance;
+use super::attend::{Attendance, Reach};
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
+use super::live::Phase;
+use super::promote::{Seed, Why};
 use super::run::{Permits, Run};
 use super::seat::{Held, Seat, Standing};
 use super::shown::Stage;
 use crate::history::End;
 use crate::protocol::{Event, Failure, Outcome, Reason, Retry, StopCause, WaitsFor};
+use crate::task::State;
 
 /// How long the record waits for the store before the call is attended again.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -27,10 +33,24 @@ impl Attendance {
         self
     }
 
+    /// The same, for a call that is kept back until [`Attendance::begins`].
+    pub(super) fn kept_back(mut self: Box<Self>) -> Box<Self> {
+        self.reach = Reach::Kept;
+        self
+    }
+
+    /// Whether the server does not have it, and gets it only when it is let go.
+    pub(super) fn is_unsent(&self) -> bool {
+        match self.reach {
+            Reach::Kept | Reach::Waits(_) => true,
+            Reach::Sent => false,
+        }
+    }
+
     /// Says how far the call is to those who look at it.
     pub(super) fn tell_stage(&self, seat: &Seat, asks: bool) {
         let showing = &self.run.showing;
-        match (seat.live(), self.waits) {
+        match (seat.live(), self.reach) {
             (Some(live), _) => {
                 live.timed(self.clock);
                 showing.hide();
@@ -39,14 +59,14 @@ impl Attendance {
                 let is_parked = self.desk.as_ref().is_some_and(|desk| desk.is_parked);
                 self.run.show(if is_parked { Stage::Parked } else { Stage::Asking });
             }
-            (None, Some(what)) => self.run.show(Stage::Waits(what)),
-            (None, None) => showing.set(Stage::Running),
+            (None, Reach::Waits(what)) => self.run.show(Stage::Waits(what)),
+            (None, Reach::Kept | Reach::Sent) => showing.set(Stage::Running),
         }
     }
 
     /// An operator has stopped the call.
     pub(super) async fn is_stopped_by_operator(&mut self, seat: Seat) {
-        if self.waits.is_some() {
+        if self.is_unsent() {
             return self.is_not_sent(seat, not_begun_for_operator()).await;
         }
         self.remember(End::Cancelled);
@@ -54,19 +74,18 @@ impl Attendance {
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 
-    /// The call waits for this; `None` if no more may wait.
+    /// The call waits for this. `None` if it has ended, or no more may wait.
     pub(super) async fn is_held_up(&mut self, seat: Seat, what: WaitsFor) -> Option<Seat> {
         if !self.running.keep_back() {
             // It has gone to the server meanwhile.
             return Some(seat);
         }
-        let before = self.waits.replace(what);
         if let Some(live) = seat.live() {
             live.waits(what);
         }
-        // What a lost run has cost is not given back.
-        if let Some(fare) = self.fare.as_mut().filter(|_| before.is_none() && self.run.reruns == 0) {
-            fare.held_up();
+        let before = std::mem::replace(&mut self.reach, Reach::Waits(what));
+        if before == Reach::Sent {
+            self.was_not_sent(&seat).await;
         }
         if let Some(permits) = &mut self.permits {
             let Run { shared, principal, plan, .. } = &self.run;
@@ -75,8 +94,21 @@ impl Attendance {
                 return None;
             }
         }
-        if before.is_some() {
+        if before != Reach::Kept {
             return Some(seat);
+        }
+        let seat = self.run.hands_out_waiting(seat, what).await;
+        if seat.is_none() {
+            self.running.stop(StopCause::Caller);
+        }
+        seat
+    }
+
+    /// A call that was let go could not be sent: its server has ended in that moment.
+    async fn was_not_sent(&mut self, seat: &Seat) {
+        // What a lost run has cost is not given back.
+        if let Some(fare) = self.fare.as_mut().filter(|_| self.run.reruns == 0) {
+            fare.held_up();
         }
         if let Some(id) = seat.record() {
             // If it is not written, the next process takes the run for a lost one: that is safe.
@@ -88,10 +120,9 @@ impl Attendance {
                 Err(_) => tracing::debug!(task = ?id, "that a call waits for its server is not recorded in time"),
             }
         }
-        Some(seat)
     }
 
-    /// Whether the call waited, and does not any more.
+    /// Whether the call was kept back, and its server can take it now.
     pub(super) fn is_past_wait(&self, event: &Event) -> bool {
         let is_over = match event {
             Event::Waits(_)
@@ -106,12 +137,12 @@ impl Attendance {
             | Event::Anchored(_)
             | Event::Done(Outcome::Result(_) | Outcome::Shaped(_) | Outcome::Error(_) | Outcome::Task(_)) => true,
         };
-        is_over && self.waits.is_some()
+        is_over && self.is_unsent()
     }
 
-    /// Lets a call go that waited, as soon as it has a slot again and its record says that it runs; `None` if it has ended.
+    /// Lets a call go that was kept back, as soon as it has a slot again, is paid, and its record says that it runs; `None` if
+    /// it has ended.
     pub(super) async fn begins(&mut self, seat: Seat) -> Option<Seat> {
-        self.waits = None;
         let seat = match self.permits.take() {
             Some(permits) => match self.run.wait_again(seat, permits.come_back(), self.until).await {
                 Some((seat, permits)) => {
@@ -123,15 +154,17 @@ impl Attendance {
             None => Some(seat),
         };
         let begun = match seat {
-            Some(seat) => self.run.start_again(seat).await,
+            Some(seat) => self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await,
             None => None,
         };
         let Some(seat) = begun else {
             self.running.stop(StopCause::Caller);
             return None;
         };
+        self.reach = Reach::Sent;
+        self.run.is_sent();
         if let Some(fare) = &mut self.fare {
-            fare.begun();
+            fare.sent();
         }
         self.running.let_go();
         Some(seat)
@@ -160,24 +193,28 @@ impl Run {
         self.wait(seat, entry, until).await
     }
 
-    /// Makes sure that the record, if there is one, says that the call runs.
-    async fn start_again(&self, seat: Seat) -> Option<Seat> {
-        match seat {
-            Seat::Task(owned) => self.start(owned).await,
-            Seat::Held(mut held) => {
-                let Some(recorded) = held.take_record() else { return Some(Seat::Held(held)) };
-                match self.start(recorded.without_caller()).await {
-                    Some(Seat::Task(owned)) => {
-                        let standing = Standing::Recorded(Box::new(owned.into_record()));
-                        Some(Seat::Held(Held { standing, ..held }))
-                    }
-                    Some(Seat::Held(_) | Seat::Parked(_)) | None => {
-                        held.done(self.not_sent(not_recorded()));
-                        None
-                    }
-                }
+    /// Gives the handle of a call that is to be a task at once and waits for its server; `None` if it was refused.
+    async fn hands_out_waiting(&self, seat: Seat, what: WaitsFor) -> Option<Seat> {
+        match (seat, self.plan.way.promotion) {
+            (Seat::Held(held), Promotion::AtOnce) => {
+                self.make_at_once(held, Seed::silent(State::Queued, Phase::Waits(what), Why::Mode)).await
             }
-            seat @ Seat::Parked(_) => Some(seat),
+            (seat, _) => Some(seat),
+        }
+    }
+
+    /// Makes sure that the record of a call whose caller is held says that it runs.
+    pub(super) async fn start_held(&self, mut held: Held) -> Option<Seat> {
+        let Some(recorded) = held.take_record() else { return Some(Seat::Held(held)) };
+        match self.start(recorded.without_caller()).await {
+            Some(Seat::Task(owned)) => {
+                let standing = Standing::Recorded(Box::new(owned.into_record()));
+                Some(Seat::Held(Held { standing, ..held }))
+            }
+            Some(Seat::Held(_) | Seat::Parked(_)) | None => {
+                held.done(self.not_sent(not_recorded()));
+                None
+            }
         }
     }
 }

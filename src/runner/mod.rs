@@ -123,6 +123,8 @@ pub struct Plan {
     pub policy: Arc<ToolPolicy>,
     /// How long the slot stays taken after a stop that the server does not answer.
     pub linger: Linger,
+    /// When the call is sent.
+    pub sends: Sends,
     /// What the call goes out with that only this process has.
     pub carries: Carries,
 }
@@ -196,6 +198,15 @@ pub enum Linger {
     AtMost(Duration),
     /// Until the run would have reached its hard limit: the server is known to run on.
     UntilTimeout,
+}
+
+/// When a service sends a call that it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// At once.
+    AtOnce,
+    /// When its server can take it and the call is let go: its replies are [gated](Reply::gated).
+    WhenLetGo,
 }
 
 impl Runner {

@@ -87,7 +87,7 @@ impl Run {
         S::Future: Send,
     {
         async move {
-            let Admitted { entry, mut fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
+            let Admitted { entry, fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
                 Ok(admitted) => admitted,
                 Err(failure) => {
                     tracing::debug!(tool = self.plan.what.name(), reason = %failure.reason, "a call was refused");
@@ -96,13 +96,12 @@ impl Run {
             };
             let until = call.arrived + self.plan.policy.queue_timeout;
             let Some((seat, permits)) = self.wait(Seat::Held(held), entry, until).await else { return };
-            let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
             self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked: Asked::default() }).await;
         }
     }
 
-    /// Sends the call and attends it to its end; once more if its run is lost and the policy allows it. The record of a
-    /// task says Running.
+    /// Sends the call, as soon as its server can take it, and attends it to its end; once more if its run is lost and the
+    /// policy allows it. The record of a task says Queued.
     #[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice, which each call would move")]
     pub(super) fn send<S>(mut self, mut inner: S, mut call: Call, mut ready: Ready) -> impl Future<Output = ()> + Send
     where
@@ -113,27 +112,48 @@ impl Run {
             loop {
                 // Boxed, as all that is rare.
                 let again = self.may_run_again().then(|| Box::new((inner.clone(), call.clone())));
-                self.parcel = self.parcel.sent(again.is_some());
                 let asked = self.plan.way.may_be_retried();
                 // A call that its questions make a task is answered with them if the store cannot take it.
                 let promoted = self.plan.way.questions == Questions::Promote;
                 let subject = (asked || promoted).then(|| Subject::of(&call));
                 // Answers to no question that is known here are no fault of the call.
                 let ahead = asked.then(|| Responses::read(call.params.raw())).and_then(|read| read.ok().flatten());
-                let Ready { seat, permits, mut fare, asked } = ready;
-                if let Some(fare) = &mut fare {
-                    fare.sent();
-                }
+                let Ready { seat, permits, fare, asked } = ready;
                 // What it has waited for a slot counts.
                 let since = if self.reruns == 0 { call.arrived } else { Instant::now() };
-                let running = Running::send(inner, call);
-                let attendance = Attendance::new(self, running, permits, subject).answered_ahead(ahead);
+                let attendance = if fare.is_some() || self.is_recorded_first(&seat) {
+                    let running = Running::keep(inner, call, self.plan.sends);
+                    Attendance::new(self, running, permits, subject).kept_back()
+                } else {
+                    self.is_sent();
+                    Attendance::new(self, Running::send(inner, call), permits, subject)
+                };
+                let attendance = attendance.answered_ahead(ahead);
                 let lost = attendance.waiting_since(since).priced(fare).asked_before(asked).attend(seat).await;
                 let (Some(lost), Some(call_again)) = (lost, again) else { return };
                 let Some(begun) = Box::pin(lost.begin_again()).await else { return };
                 (self, ready) = begun;
                 (inner, call) = *call_again;
             }
+        }
+    }
+
+    /// Whether the call is not to be sent before its record says that it runs.
+    fn is_recorded_first(&self, seat: &Seat) -> bool {
+        match (seat, self.plan.way.promotion) {
+            (Seat::Held(held), Promotion::Never | Promotion::After(_)) => match held.standing {
+                Standing::Plain => false,
+                Standing::Reserved(_) | Standing::Recorded(_) => true,
+            },
+            (Seat::Held(_), Promotion::AtOnce) | (Seat::Task(_), _) => true,
+            (Seat::Parked(_), _) => false,
+        }
+    }
+
+    /// The call is sent: what is kept of it is of use for a second run only.
+    pub(super) fn is_sent(&mut self) {
+        if !self.may_run_again() {
+            self.parcel = Parcel::None;
         }
     }
 
@@ -200,7 +220,7 @@ impl Run {
     }
 
     /// Makes a task of a call that is to be one at once; `None` if it was refused. Nothing was sent for it yet.
-    async fn make_at_once(&self, held: Held, seed: Seed) -> Option<Seat> {
+    pub(super) async fn make_at_once(&self, held: Held, seed: Seed) -> Option<Seat> {
         match self.make_task(held, seed).await {
             Ok(task) => Some(Seat::Task(task)),
             Err(NotMade::NotNow(held, error)) => {
@@ -236,7 +256,7 @@ impl Run {
                     held.standing = Standing::Plain;
                     Box::pin(self.record_intent(held, reservation)).await
                 }
-                Standing::Plain | Standing::Recorded(_) => Some(Seat::Held(held)),
+                Standing::Plain | Standing::Recorded(_) => Box::pin(self.start_held(held)).await,
             },
             (Seat::Task(task), _) => Box::pin(self.start(task)).await,
             // Nothing was sent yet, so nothing was asked.

@@ -20,7 +20,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 impl Attendance {
     /// Ends the run because it cannot go on; the server is told to stop.
     pub(super) async fn give_up(&mut self, seat: Seat, failure: Failure) {
-        if self.waits.is_some() {
+        if self.is_unsent() {
             return self.is_not_sent(seat, failure).await;
         }
         self.remember(end_of_failure(&failure));

@@ -12,7 +12,7 @@ use super::legacy::Sessions;
 use super::service::TasksService;
 use crate::config::{CompanionNames, ForwardCancel, ServerConfig};
 use crate::policy::Policies;
-use crate::runner::{Linger, Runner};
+use crate::runner::{Linger, Runner, Sends};
 
 /// Puts tasks around an MCP service: one that takes a [`Call`](crate::protocol::Call) and gives a
 /// [`Reply`](crate::protocol::Reply).
@@ -22,6 +22,7 @@ pub struct TasksLayer {
     policies: Policies,
     server: Arc<str>,
     linger: Linger,
+    sends: Sends,
     strange_states: StrangeStates,
     forwards: Forwards,
     companion_names: CompanionNames,
@@ -45,6 +46,7 @@ impl TasksLayer {
             policies,
             server: Arc::from(server),
             linger: Linger::AtMost(Duration::from_secs(30)),
+            sends: Sends::AtOnce,
             strange_states: StrangeStates::PassOn,
             forwards: Forwards::Any,
             companion_names: CompanionNames::default(),
@@ -56,6 +58,14 @@ impl TasksLayer {
     #[must_use]
     pub fn linger(mut self, linger: Linger) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// When the service sends what it is called with; it gets a call with a price or a record only when that is paid and
+    /// recorded, unless it asks first.
+    #[must_use]
+    pub fn sends(mut self, sends: Sends) -> Self {
+        self.sends = sends;
         self
     }
 
@@ -82,11 +92,12 @@ impl TasksLayer {
         self
     }
 
-    /// With what the config of the server says. Our upstreams ask by events.
+    /// With what the config of the server says. Our upstreams ask by events, and whether a call may go.
     #[must_use]
     pub fn for_server(mut self, config: &ServerConfig) -> Self {
         self.forwards = Forwards::of(config);
-        let named = self.refuse_strange_states().companion_tools(config.companion_tools.clone());
+        let named =
+            self.sends(Sends::WhenLetGo).refuse_strange_states().companion_tools(config.companion_tools.clone());
         named.linger(match config.cancel {
             ForwardCancel::Forward | ForwardCancel::Never => Linger::AtMost(config.cancel_grace),
             ForwardCancel::Ignored => Linger::UntilTimeout,
@@ -102,7 +113,8 @@ impl<S> Layer<S> for TasksLayer {
         let companions =
             Companions::new(self.companion_names.clone(), policies.clone()).kept_elsewhere(self.elsewhere.clone());
         let forwards = self.forwards.clone();
-        let (linger, strange_states, sessions) = (self.linger, self.strange_states, Sessions::default());
-        TasksService { inner, runner, policies, server, linger, strange_states, forwards, companions, sessions }
+        let (linger, sends, strange_states) = (self.linger, self.sends, self.strange_states);
+        let sessions = Sessions::default();
+        TasksService { inner, runner, policies, server, linger, sends, strange_states, forwards, companions, sessions }
     }
 }

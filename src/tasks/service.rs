@@ -18,7 +18,8 @@ use crate::policy::Policies;
 use crate::protocol::error::code;
 use crate::protocol::{Abilities, Call, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
 use crate::runner::{
-    Carries, Form, Linger, Plan, Promotion, Questions, Runner, Way, What, is_request_state, strange_request_state,
+    Carries, Form, Linger, Plan, Promotion, Questions, Runner, Sends, Way, What, is_request_state,
+    strange_request_state,
 };
 use crate::store::Committed;
 use crate::task::Task;
@@ -39,6 +40,7 @@ pub struct TasksService<S> {
     pub(super) policies: Policies,
     pub(super) server: Arc<str>,
     pub(super) linger: Linger,
+    pub(super) sends: Sends,
     pub(super) strange_states: StrangeStates,
     pub(super) forwards: Forwards,
     pub(super) companions: Companions,
@@ -48,7 +50,8 @@ pub struct TasksService<S> {
 
 impl<S> TasksService<S> {
     fn plan(&self, what: What, policy: &Arc<ToolPolicy>, way: Way, carries: Carries) -> Plan {
-        Plan { server: Arc::clone(&self.server), what, way, policy: Arc::clone(policy), linger: self.linger, carries }
+        let (server, policy) = (Arc::clone(&self.server), Arc::clone(policy));
+        Plan { server, what, way, policy, linger: self.linger, sends: self.sends, carries }
     }
 }
 

@@ -9,18 +9,25 @@ const LONG: Duration = Duration::from_millis(250);
 const SHORT: Duration = Duration::from_millis(60);
 
 /// Ann's task, which waits for that.
-#[expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+#[expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 async fn held_up(proxy: &mut Proxy, what: WaitsFor) -> (String, ReplySender) {
-    let id = id_of(&proxy.value(of("ann")).await);
+    let created = proxy.send_in_background(of("ann"));
     let (_, sender) = proxy.next_sent().await;
     sender.waits(what);
+    let id = id_of(&created.await.unwrap());
+    is_told_to_wait(proxy, &id).await;
+    (id, sender)
+}
+
+/// The task says that it waits.
+#[expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+async fn is_told_to_wait(proxy: &Proxy, id: &str) {
     let told = async {
-        while !proxy.get(&id).await["statusMessage"].as_str().unwrap().starts_with("waiting for ") {
+        while !proxy.get(id).await["statusMessage"].as_str().unwrap().starts_with("waiting for ") {
             tokio::task::yield_now().await;
         }
     };
     timeout(PATIENCE, told).await.expect("nobody is told that it waits");
-    (id, sender)
 }
 
 async fn is_stopped(sender: &ReplySender, within: Duration) -> bool {
@@ -33,7 +40,7 @@ async fn while_a_call_waits_for_its_server_it_does_not_run() {
     let idle = ToolPolicy { idle_timeout: Some(SHORT), ..policy(Mode::Task) };
     for (limited, reason) in [(timed, "timeout"), (idle, "idle_timeout")] {
         for what in [WaitsFor::Start, WaitsFor::Turn] {
-            let mut proxy = Proxy::new(limited.clone());
+            let mut proxy = Proxy::gated(limited.clone(), OwnerRules::default());
             let (id, sender) = held_up(&mut proxy, what).await;
             assert!(!is_stopped(&sender, LONG).await, "{reason} while it waits for {what:?}");
             assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
@@ -48,7 +55,7 @@ async fn while_a_call_waits_for_its_server_it_does_not_run() {
 async fn a_turn_that_does_not_come_in_time_ends_a_call_that_was_never_sent() {
     let priced = ToolPolicy { queue_timeout: LONG, price: cost(2), ..policy(Mode::Task) };
     for mode in [Mode::Task, Mode::Sync] {
-        let mut proxy = Proxy::ruled(ToolPolicy { mode, ..priced.clone() }, BOUNDS, budget(3));
+        let mut proxy = Proxy::gated(ToolPolicy { mode, ..priced.clone() }, budget(3));
         let reply = proxy.send_in_background(of("ann"));
         let (_, sender) = proxy.next_sent().await;
         sender.waits(WaitsFor::Turn);
@@ -64,9 +71,12 @@ async fn a_turn_that_does_not_come_in_time_ends_a_call_that_was_never_sent() {
         sender.done(Outcome::Failed(Failure::new(Reason::NotStarted, "", Retry::Yes)));
         // What it would have cost is there again.
         let again = async {
-            while matches!(proxy.ask(of("ann")).await, Outcome::Failed(refused) if refused.reason == Reason::OverBudget)
-            {
-                tokio::task::yield_now().await;
+            loop {
+                let mut reply = proxy.send_in_background(of("ann"));
+                tokio::select! {
+                    _ = proxy.sent.recv() => return,
+                    told = &mut reply => assert_eq!(told.unwrap()["failed"], "over_budget"),
+                }
             }
         };
         if mode == Mode::Task {
@@ -79,7 +89,7 @@ async fn a_turn_that_does_not_come_in_time_ends_a_call_that_was_never_sent() {
 async fn the_time_that_a_call_waits_for_its_server_costs_nothing() {
     // A unit each 20 ms.
     let priced = ToolPolicy { price_per_minute: cost(3000), ..policy(Mode::Task) };
-    let mut proxy = Proxy::ruled(priced, BOUNDS, budget(5));
+    let mut proxy = Proxy::gated(priced, budget(5));
     let (id, sender) = held_up(&mut proxy, WaitsFor::Turn).await;
     assert!(!is_stopped(&sender, LONG).await, "it has used up the budget");
     assert_eq!(proxy.get(&id).await["_meta"]["dev.raincheck/cost"], 0);
@@ -90,7 +100,8 @@ async fn the_time_that_a_call_waits_for_its_server_costs_nothing() {
 
 #[tokio::test]
 async fn a_call_that_waits_becomes_a_task_in_time_and_its_handle_says_what_it_waits_for() {
-    let mut proxy = Proxy::new(ToolPolicy { mode: Mode::Auto, after: SHORT, ..policy(Mode::Auto) });
+    let mut proxy =
+        Proxy::gated(ToolPolicy { mode: Mode::Auto, after: SHORT, ..policy(Mode::Auto) }, OwnerRules::default());
     let created = proxy.send_in_background(of("ann"));
     let (_, sender) = proxy.next_sent().await;
     sender.waits(WaitsFor::Start);
@@ -112,7 +123,7 @@ async fn a_call_that_waits_becomes_a_task_in_time_and_its_handle_says_what_it_wa
 
 #[tokio::test]
 async fn a_task_that_waits_for_its_server_is_cancelled_unsent() {
-    let mut proxy = Proxy::new(policy(Mode::Task));
+    let mut proxy = Proxy::gated(policy(Mode::Task), OwnerRules::default());
     let (id, sender) = held_up(&mut proxy, WaitsFor::Turn).await;
     proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
     assert!(!timeout(PATIENCE, sender.begins()).await.unwrap());
@@ -121,24 +132,88 @@ async fn a_task_that_waits_for_its_server_is_cancelled_unsent() {
 }
 
 #[tokio::test]
-async fn a_task_that_waits_for_its_server_at_a_crash_or_a_stop_was_not_started() {
+async fn a_task_that_waits_for_its_server_at_a_crash_or_a_stop_is_sent_by_a_later_process_and_paid_once() {
+    let priced = || ToolPolicy { price: cost(2), ..policy(Mode::Task) };
     for crashes in [true, false] {
-        let mut proxy = Proxy::new(policy(Mode::Task));
-        let (id, sender) = held_up(&mut proxy, WaitsFor::Turn).await;
-        let mut proxy =
-            if crashes { proxy.crashes(policy(Mode::Task)).await } else { proxy.stops(policy(Mode::Task)).await };
-        assert!(!timeout(PATIENCE, sender.begins()).await.unwrap(), "it is sent after all");
-        let ended = proxy.ended(&id).await;
-        let expected = if crashes { "not_started" } else { "stopping" };
-        assert_eq!(ended["error"]["data"]["reason"], expected, "{ended}");
-        assert_eq!(ended["error"]["data"]["retryable"], true);
-        assert!(proxy.sent.try_recv().is_err(), "it was sent");
+        for (first, on_lost) in [(WaitsFor::Start, OnLost::Unknown), (WaitsFor::Turn, OnLost::Rerun)] {
+            let priced = || ToolPolicy { on_lost, ..priced() };
+            let mut proxy = Proxy::gated(priced(), budget(3));
+            let (id, mut sender) = held_up(&mut proxy, first).await;
+            for _ in 0..3 {
+                proxy = if crashes {
+                    proxy.crashes_ruled(priced(), budget(3)).await
+                } else {
+                    proxy.restarted(priced(), BOUNDS, budget(3)).await
+                };
+                assert!(!timeout(PATIENCE, sender.begins()).await.unwrap(), "it is sent after all");
+                sender = proxy.next_sent().await.1;
+                sender.waits(WaitsFor::Start);
+                is_told_to_wait(&proxy, &id).await;
+                assert_eq!(proxy.get(&id).await["_meta"]["dev.raincheck/cost"], 0);
+                assert!(spent(&proxy) < 0.01, "nothing was sent");
+            }
+            assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+            assert!((spent(&proxy) - 2.0).abs() < 0.01, "it is paid before it goes to the server");
+            sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
+            assert_eq!(proxy.ended(&id).await["status"], "completed");
+            assert!(refused(&proxy, of("ann")).await.message.contains("has 1 left"));
+            assert!(proxy.sent.try_recv().is_err(), "it was sent twice");
+        }
     }
 }
 
 #[tokio::test]
+async fn a_call_that_could_not_be_sent_when_it_was_let_go_is_paid_when_it_is() {
+    for mode in [Mode::Task, Mode::Sync] {
+        let mut proxy = Proxy::gated(ToolPolicy { price: cost(2), mode, ..policy(mode) }, budget(3));
+        let reply = proxy.send_in_background(of("ann"));
+        let (_, sender) = proxy.next_sent().await;
+        for _ in 0..2 {
+            assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+            assert!((spent(&proxy) - 2.0).abs() < 0.01, "it is not paid");
+            // By then all that was spent is written.
+            assert!(!is_stopped(&sender, Duration::from_millis(1500)).await);
+            // Its server has ended before it took the call, and is started again.
+            sender.waits(WaitsFor::Start);
+            let given_back = async {
+                while spent(&proxy) > 0.0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(PATIENCE, given_back).await.expect("what was not sent stays paid");
+            assert_eq!(refused(&proxy, of("ann")).await.reason, Reason::OverBudget, "its price is kept for it");
+        }
+        assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+        assert!((spent(&proxy) - 2.0).abs() < 0.01, "it is not paid again");
+        sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
+        let told = reply.await.unwrap();
+        if mode == Mode::Task {
+            assert_eq!(proxy.ended(&id_of(&told)).await["status"], "completed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_second_run_that_waits_for_its_server_at_a_crash_is_sent_by_the_next_process() {
+    let again = || ToolPolicy { price: cost(2), on_lost: OnLost::Rerun, ..policy(Mode::Task) };
+    let mut proxy = Proxy::gated(again(), budget(3));
+    let (id, sender) = held_up(&mut proxy, WaitsFor::Start).await;
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+    drop(sender);
+    let (_, sender) = proxy.next_sent().await;
+    sender.waits(WaitsFor::Start);
+    is_told_to_wait(&proxy, &id).await;
+    let mut proxy = proxy.crashes_ruled(again(), budget(3)).await;
+    let (_, sender) = proxy.next_sent().await;
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+    assert!((spent(&proxy) - 2.0).abs() < 0.01, "it is paid twice");
+    sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
+}
+
+#[tokio::test]
 async fn a_task_that_begins_after_a_wait_is_lost_by_a_crash_as_any_run() {
-    let mut proxy = Proxy::new(policy(Mode::Task));
+    let mut proxy = Proxy::gated(policy(Mode::Task), OwnerRules::default());
     let (id, sender) = held_up(&mut proxy, WaitsFor::Turn).await;
     assert!(sender.begins().await);
     let proxy = proxy.crashes(policy(Mode::Task)).await;

@@ -12,7 +12,7 @@ use raincheck::config::{Durability, OwnerRules, StoreConfig, ToolPolicy};
 use raincheck::jobs::Jobs;
 use raincheck::policy::Policies;
 use raincheck::protocol::{Call, Outcome, Reply, ReplySender};
-use raincheck::runner::{Bounds, Linger, Runner};
+use raincheck::runner::{Bounds, Linger, Runner, Sends};
 use raincheck::store::{Opened, Store};
 use raincheck::tasks::{TasksLayer, TasksService};
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ pub struct Proxy {
     /// The calls that reached the service.
     pub sent: Sent,
     folder: TempDir,
+    sends: Sends,
 }
 
 /// Calls, with the way to answer each.
@@ -46,6 +47,7 @@ struct Setup {
     policy: ToolPolicy,
     bounds: Bounds,
     linger: Linger,
+    sends: Sends,
     rules: OwnerRules,
     max_tasks: u64,
     min_free: u64,
@@ -55,7 +57,7 @@ struct Setup {
 
 /// Hands every call to the test.
 #[derive(Clone)]
-pub struct Scripted(mpsc::UnboundedSender<(Call, ReplySender)>);
+pub struct Scripted(mpsc::UnboundedSender<(Call, ReplySender)>, Sends);
 
 impl Service<Call> for Scripted {
     type Response = Reply;
@@ -67,7 +69,10 @@ impl Service<Call> for Scripted {
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let (sender, reply) = Reply::channel();
+        let (sender, reply) = match self.1 {
+            Sends::AtOnce => Reply::channel(),
+            Sends::WhenLetGo => Reply::gated(),
+        };
         let _ = self.0.send((call, sender));
         std::future::ready(Ok(reply))
     }
@@ -88,7 +93,7 @@ impl Scripted {
     /// A service, and where its calls come in.
     pub fn new() -> (Self, Sent) {
         let (sender, sent) = mpsc::unbounded_channel();
-        (Self(sender), sent)
+        (Self(sender, Sends::AtOnce), sent)
     }
 }
 
@@ -98,6 +103,7 @@ impl Setup {
             policy,
             bounds: Bounds { running: 100, waiting: 100, rate: None },
             linger: Linger::AtMost(Duration::from_millis(50)),
+            sends: Sends::AtOnce,
             rules: OwnerRules::default(),
             max_tasks: 100_000,
             min_free: 0,
@@ -111,17 +117,18 @@ impl Setup {
     }
 
     fn start_in(self, folder: TempDir) -> Proxy {
-        let Self { policy, bounds, linger, rules, max_tasks, min_free, change, clock } = self;
+        let Self { policy, bounds, linger, sends, rules, max_tasks, min_free, change, clock } = self;
         let runs = Jobs::new();
         let min_free_bytes = Some(min_free);
         let config = StoreConfig { max_tasks, min_free_bytes, ..store_config(&folder.path().join("store")) };
         let Opened { store, left_open } = Store::open(&config, clock, &Jobs::new()).unwrap();
         let runner = Runner::with_owners(store.clone(), runs.clone(), bounds, rules);
-        let (scripted, sent) = Scripted::new();
-        let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy));
+        let (Scripted(script, _), sent) = Scripted::new();
+        let scripted = Scripted(script, sends);
+        let layer = TasksLayer::new(runner.clone(), "reports", Policies::uniform(policy)).sends(sends);
         let service = change(layer.linger(linger)).layer(scripted);
         service.recover(left_open);
-        Proxy { service, store, runner, runs, sent, folder }
+        Proxy { service, store, runner, runs, sent, folder, sends }
     }
 }
 
@@ -164,11 +171,16 @@ impl Proxy {
         Setup { bounds, rules, ..Setup::of(policy) }.start()
     }
 
+    /// Around a service that gets its calls before they may be sent, with limits for owners.
+    pub fn gated(policy: ToolPolicy, rules: OwnerRules) -> Self {
+        Setup { sends: Sends::WhenLetGo, rules, ..Setup::of(policy) }.start()
+    }
+
     /// Another process on the same store.
     pub async fn restarted(self, policy: ToolPolicy, bounds: Bounds, rules: OwnerRules) -> Self {
         self.end().await;
         self.store.close().await;
-        Setup { bounds, rules, ..Setup::of(policy) }.start_in(self.folder)
+        Setup { bounds, rules, sends: self.sends, ..Setup::of(policy) }.start_in(self.folder)
     }
 
     /// The process is killed, and another one takes up what is in the store.
@@ -186,7 +198,7 @@ impl Proxy {
     pub async fn crashes_ruled(self, policy: ToolPolicy, rules: OwnerRules) -> Self {
         self.store.close().await;
         self.end().await;
-        Setup { rules, ..Setup::of(policy) }.start_in(self.folder)
+        Setup { rules, sends: self.sends, ..Setup::of(policy) }.start_in(self.folder)
     }
 
     /// The process is killed, and another one with this clock takes up what is in the store.
@@ -194,14 +206,14 @@ impl Proxy {
         // Nothing can be written any more.
         self.store.close().await;
         self.end().await;
-        Setup { clock, ..Setup::of(policy) }.start_in(self.folder)
+        Setup { clock, sends: self.sends, ..Setup::of(policy) }.start_in(self.folder)
     }
 
     /// The process is stopped in good order, and another one takes up what it has left.
     pub async fn stops(self, policy: ToolPolicy) -> Self {
         self.end().await;
         self.store.close().await;
-        Setup::of(policy).start_in(self.folder)
+        Setup { sends: self.sends, ..Setup::of(policy) }.start_in(self.folder)
     }
 
     async fn end(&self) {

@@ -83,6 +83,11 @@ impl Bench {
     }
 
     fn send(&self, who: &str, method: Method, params: Value) -> Reply {
+        self.unread(who, method, params).in_background()
+    }
+
+    /// The same, for a reply that may still be kept back.
+    fn unread(&self, who: &str, method: Method, params: Value) -> Reply {
         let params = Params::read(&method, Some(Json::from_value(&params))).unwrap();
         let caller = Caller::of_modern(&params, Principal::Named(who.into()), Credentials::default());
         let call = Call { method, params, caller, arrived: tokio::time::Instant::now() };
@@ -95,7 +100,7 @@ impl Bench {
         let params = Params::read(&method, Some(Json::from_value(&params))).unwrap();
         let call = Call { method, params, caller, arrived: tokio::time::Instant::now() };
         let mut upstream = self.upstream.clone();
-        futures_util::FutureExt::now_or_never(upstream.call(call)).unwrap().unwrap()
+        futures_util::FutureExt::now_or_never(upstream.call(call)).unwrap().unwrap().in_background()
     }
 
     /// How often each word stands in the ledger.

@@ -46,6 +46,12 @@ async fn a_call_says_what_it_waits_for_and_goes_to_the_server_only_when_it_is_le
     let mut at_once = bench.call("echo", json!({}));
     assert!(!at_once.keep_back());
     assert!(matches!(event(&mut at_once).await, Some(Event::Done(_))));
+    // What is kept back before that asks all the same.
+    let mut kept = bench.unread("ann", Method::CallTool, json!({ "name": "echo", "arguments": {} }));
+    assert!(kept.keep_back());
+    assert!(matches!(event(&mut kept).await, Some(Event::Began)));
+    kept.let_go();
+    assert!(matches!(event(&mut kept).await, Some(Event::Done(_))));
     bench.upstream.close().await;
 }
 

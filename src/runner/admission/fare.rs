@@ -27,7 +27,7 @@ pub(in crate::runner) struct Fare {
 enum Stage {
     /// The price is kept. To `Paid` when it is the call's turn.
     Reserved,
-    /// The price is spent, but nothing was sent. To `Sent`.
+    /// The price is spent, but nothing was sent. To `Sent`, or to `Reserved` again.
     Paid,
     /// The price is spent, and so much for minutes.
     Sent(Cost),
@@ -99,17 +99,11 @@ impl Fare {
         self.stage = Stage::Sent(Cost::ZERO);
     }
 
-    /// The call was not sent after all: it waits for its server.
+    /// The call was not sent after all: its price is kept for it, until it is paid again.
     pub(in crate::runner) fn held_up(&mut self) {
         if self.stage == Stage::Sent(Cost::ZERO) {
-            self.stage = Stage::Paid;
-        }
-    }
-
-    /// It goes to its server now.
-    pub(in crate::runner) fn begun(&mut self) {
-        if self.stage == Stage::Paid {
-            self.sent();
+            self.purses.take_back(&self.purse, self.price);
+            self.stage = Stage::Reserved;
         }
     }
 
@@ -156,7 +150,7 @@ impl Drop for Fare {
     fn drop(&mut self) {
         match self.stage {
             Stage::Reserved => Purses::give_back(&self.purse, self.price),
-            Stage::Paid => Purses::refund(&self.purse, self.price),
+            Stage::Paid => self.purses.refund(&self.purse, self.price),
             Stage::Sent(_) => {}
         }
     }

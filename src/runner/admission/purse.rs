@@ -152,8 +152,19 @@ impl Purses {
     }
 
     /// Takes back the price of a call that was paid and could not be sent.
-    pub(super) fn refund(purse: &Purse, price: Cost) {
-        purse.state().ledger.refund(price);
+    pub(super) fn refund(self: &Arc<Self>, purse: &Arc<Purse>, price: Cost) {
+        let mut state = purse.state();
+        state.ledger.refund(price);
+        if price != Cost::ZERO {
+            self.write_soon(purse, &mut state);
+        }
+    }
+
+    /// The same, for a call that is still to be sent: its price is kept for it.
+    pub(super) fn take_back(self: &Arc<Self>, purse: &Arc<Purse>, price: Cost) {
+        self.refund(purse, price);
+        let mut state = purse.state();
+        state.reserved = state.reserved.plus(price);
     }
 
     /// Whether the budget covers a start.

@@ -45,14 +45,11 @@ impl Run {
         }
     }
 
-    /// Records that a lost run begins again, and that it runs.
+    /// Records that a lost run is to begin again.
     async fn recorded_again(&mut self, owned: Owned, ran: Duration) -> Option<Owned> {
         let Seat::Task(owned) = self.record_rerun(owned, ran).await? else { return None };
         self.reruns += 1;
-        match self.start(owned).await? {
-            Seat::Task(owned) => Some(owned),
-            Seat::Held(_) | Seat::Parked(_) => None,
-        }
+        Some(owned)
     }
 
     /// Records that a lost run begins again, however long the store takes. `None` if it does not.

@@ -52,9 +52,4 @@ impl Parcel {
             Self::Here(_) | Self::Stored => true,
         }
     }
-
-    /// The call was sent: what is kept is of use for a second run only.
-    pub(in crate::runner) fn sent(self, may_run_again: bool) -> Self {
-        if may_run_again { self } else { Self::None }
-    }
 }

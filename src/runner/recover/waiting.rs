@@ -55,7 +55,7 @@ impl Run {
     {
         let id = owned.settler.id();
         let until = arrived + self.plan.policy.queue_timeout;
-        let Some((seat, entry, mut fare)) = self.let_in(Seat::Task(owned), until).await else { return };
+        let Some((seat, entry, fare)) = self.let_in(Seat::Task(owned), until).await else { return };
         let Some((seat, permits)) = self.wait(seat, entry, until).await else { return };
         // Only now: a line of large calls is not to fill the memory.
         let Some(mut call) = self.kept_call(id).await else {
@@ -64,7 +64,6 @@ impl Run {
             return seat.end(outcome).await;
         };
         call.arrived = arrived;
-        let Some(seat) = self.begin_and_pay(seat, fare.as_deref_mut()).await else { return };
         self.send(inner, call, Ready { seat, permits: Some(permits), fare, asked }).await;
     }
 

@@ -63,7 +63,7 @@ impl HttpUpstream {
         if self.closing.is_cancelled() {
             return Reply::ready(Outcome::Failed(outcome::stopping()));
         }
-        Reply::driven(&self.jobs, "call over HTTP", |sender| runner.run(call, sender))
+        Reply::driven_gated(&self.jobs, "call over HTTP", |sender| runner.run(call, sender))
     }
 
     /// Connects for `caller`, if that has not been done; sets `Setup::last_seen`.

@@ -224,6 +224,10 @@ impl Runner {
                 Err(failure) => return Ended::Done(Outcome::Failed(failure)),
             }
         }
+        // At once, if that was asked above.
+        if !sender.begins().await {
+            return Ended::Done(Outcome::Failed(outcome::never_sent()));
+        }
         let leg = || HttpLeg { runner: self.clone(), session: None };
         match call.caller.session {
             ClientSession::Legacy(_) => {

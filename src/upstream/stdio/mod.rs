@@ -42,7 +42,7 @@ impl StdioUpstream {
     /// Sends a call. Returns at once.
     pub(super) fn call(&self, call: Call) -> Reply {
         let (sessions, setup) = (self.sessions.clone(), self.setup.clone());
-        Reply::driven(&self.setup.jobs, "stdio call", |sender| async move {
+        Reply::driven_gated(&self.setup.jobs, "stdio call", |sender| async move {
             match beside::see_to(&sessions, &setup, call, sender).await {
                 Seen::Through => {}
                 Seen::Plain(call, sender) => see_through(&sessions, &setup.config.name, &call, sender).await,
