@@ -3,8 +3,8 @@
 //!
 //! A call with a price or a record is kept back until its server can take it, any other from the moment in which it has to
 //! wait. It goes only when this lets it go: its price is paid then, and its record says that it runs. Before that no time of
-//! its run goes by, it costs nothing, it gives its slot back until its server has time, a task of it is queued, and if it
-//! ends it was never sent.
+//! its run goes by, it costs nothing, it gives its slot back if it waits, a task of it is queued, and if it ends it was
+//! never sent.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl Attendance {
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 
-    /// The call waits for this. `None` if it has ended, or no more may wait.
+    /// The call waits for this; `None` if no more may wait, or it has ended.
     pub(super) async fn is_held_up(&mut self, seat: Seat, what: WaitsFor) -> Option<Seat> {
         if !self.running.keep_back() {
             // It has gone to the server meanwhile.
@@ -84,8 +84,9 @@ impl Attendance {
             live.waits(what);
         }
         let before = std::mem::replace(&mut self.reach, Reach::Waits(what));
-        if before == Reach::Sent {
-            self.was_not_sent(&seat).await;
+        // What a lost run has cost is not given back.
+        if let Some(fare) = self.fare.as_mut().filter(|_| before == Reach::Sent && self.run.reruns == 0) {
+            fare.held_up();
         }
         if let Some(permits) = &mut self.permits {
             let Run { shared, principal, plan, .. } = &self.run;
@@ -94,30 +95,18 @@ impl Attendance {
                 return None;
             }
         }
-        if before != Reach::Kept {
-            return Some(seat);
-        }
-        let seat = self.run.hands_out_waiting(seat, what).await;
-        if seat.is_none() {
-            self.running.stop(StopCause::Caller);
-        }
-        seat
-    }
-
-    /// A call that was let go could not be sent: its server has ended in that moment.
-    async fn was_not_sent(&mut self, seat: &Seat) {
-        // What a lost run has cost is not given back.
-        if let Some(fare) = self.fare.as_mut().filter(|_| self.run.reruns == 0) {
-            fare.held_up();
-        }
-        if let Some(id) = seat.record() {
-            // If it is not written, the next process takes the run for a lost one: that is safe.
-            match timeout(PATIENCE, self.run.shared.store.wait(&id)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => {
-                    tracing::debug!(task = ?id, %error, "that a call waits for its server is not recorded");
+        match before {
+            Reach::Waits(_) => Some(seat),
+            Reach::Kept => {
+                let seat = self.run.hands_out_waiting(seat, what).await;
+                if seat.is_none() {
+                    self.running.stop(StopCause::Caller);
                 }
-                Err(_) => tracing::debug!(task = ?id, "that a call waits for its server is not recorded in time"),
+                seat
+            }
+            Reach::Sent => {
+                self.run.is_recorded_as_waiting(&seat).await;
+                Some(seat)
             }
         }
     }
@@ -140,8 +129,8 @@ impl Attendance {
         is_over && self.is_unsent()
     }
 
-    /// Lets a call go that was kept back, as soon as it has a slot again, is paid, and its record says that it runs; `None` if
-    /// it has ended.
+    /// Lets a call go that was kept back, as soon as it has a slot again, is paid, and its record says that it runs; `None`
+    /// if it has ended.
     pub(super) async fn begins(&mut self, seat: Seat) -> Option<Seat> {
         let seat = match self.permits.take() {
             Some(permits) => match self.run.wait_again(seat, permits.come_back(), self.until).await {
@@ -191,6 +180,19 @@ impl Run {
             live.queued(ticket.watcher());
         }
         self.wait(seat, entry, until).await
+    }
+
+    /// Records that a call waits that could not be sent when it was let go: its server had ended by then.
+    async fn is_recorded_as_waiting(&self, seat: &Seat) {
+        let Some(id) = seat.record() else { return };
+        // If it is not written, the next process takes the run for a lost one: that is safe.
+        match timeout(PATIENCE, self.shared.store.wait(&id)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(task = ?id, %error, "that a call waits for its server is not recorded");
+            }
+            Err(_) => tracing::debug!(task = ?id, "that a call waits for its server is not recorded in time"),
+        }
     }
 
     /// Gives the handle of a call that is to be a task at once and waits for its server; `None` if it was refused.

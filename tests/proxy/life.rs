@@ -17,6 +17,10 @@ async fn a_task_lives_at_least_as_long_as_its_run_and_the_time_after_it() {
     let ground = Ground::new(&upstream, rest);
     let proxy = ground.start().await;
     let client = proxy.client();
+    // The server is there by then: a task that waits for it may do so for queue_timeout more.
+    let waited = client.call("first", "{}").await.result();
+    assert_eq!(waited["ttlMs"], 3_603_400);
+    upstream.run().await.says("done").await;
     let started = Instant::now();
     let created = client.call("slow", "{}").await;
     let mut run = upstream.run().await;
