@@ -205,6 +205,12 @@ async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
     let fault = Fault::refuse();
     server.done(Outcome::Result(json(&result)));
     log.until(Duration::from_secs(30), |log| log.contains("an outcome still waits for the store")).await;
+    let results = directory.path().join("store/results");
+    let files = || {
+        let folders = std::fs::read_dir(&results).unwrap();
+        folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap()).count()
+    };
+    assert_eq!(files(), 1, "each try leaves a file");
     fault.release();
     let ended = async {
         loop {
@@ -220,18 +226,13 @@ async fn the_outcome_of_a_run_waits_until_the_store_can_take_it(log: &Said) {
     log.until(Duration::from_secs(30), |log| log.contains("an outcome that waited for the store waits no longer"))
         .await;
     // That of the first try goes with the sweep behind the reopening.
-    let results = directory.path().join("store/results");
-    let files = || {
-        let folders = std::fs::read_dir(&results).unwrap();
-        folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap()).count()
-    };
     let swept = async {
         while files() != 1 {
             tokio::task::yield_now().await;
         }
     };
     let swept = tokio::time::timeout(Duration::from_secs(30), swept).await;
-    assert!(swept.is_ok(), "{} files: each try has left one", files());
+    assert!(swept.is_ok(), "{} files are left", files());
     // Said aloud once, however often it was tried.
     assert_eq!(log.text().matches(": an outcome waits for the store").count(), 1, "{}", log.text());
     store.close().await;
