@@ -47,6 +47,21 @@ async fn a_quick_call_stays_a_plain_call() {
 }
 
 #[tokio::test]
+async fn a_name_too_long_for_a_record_is_refused_before_anything_is_sent() {
+    let named = |length: usize| call("tools/call", json!({ "name": "x".repeat(length) }));
+    for mode in [Mode::Auto, Mode::Task] {
+        let mut proxy = Proxy::new(ToolPolicy { mode, ..at_once() });
+        let Outcome::Error(error) = proxy.send(named(1025)).await.outcome().await else { panic!("{mode:?}") };
+        assert_eq!(error.code(), -32602);
+        assert_eq!(proxy.value(named(1024)).await["resultType"], "task");
+        assert_eq!(proxy.next_sent().await.0.params.name().unwrap().len(), 1024);
+    }
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let _reply = proxy.send(named(5000)).await;
+    assert_eq!(proxy.next_sent().await.0.params.name().unwrap().len(), 5000);
+}
+
+#[tokio::test]
 async fn a_slow_call_becomes_a_task_and_is_sent_once() {
     let mut proxy = Proxy::new(at_once());
     let created = proxy.value(call("tools/call", export())).await;

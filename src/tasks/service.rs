@@ -55,6 +55,9 @@ impl<S> TasksService<S> {
     }
 }
 
+/// Bytes of the longest name of a tool of which there may be tasks: their records are small. The specification wants 128.
+const LONGEST_TOOL: usize = 1024;
+
 impl<S> Service<Call> for TasksService<S>
 where
     S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
@@ -209,6 +212,11 @@ where
             Ok(way) => way,
             Err(refused) => return Reply::ready(refused),
         };
+        if way.promotion != Promotion::Never && tool.len() > LONGEST_TOOL {
+            let message =
+                format!("Invalid params: the name of a tool that may become a task has {LONGEST_TOOL} bytes at most");
+            return Reply::ready(Outcome::Error(RpcError::new(code::INVALID_PARAMS, message)));
+        }
         if call.caller.session == ClientSession::Stateless {
             match self.state(&call) {
                 State::None => {}
