@@ -362,7 +362,7 @@ impl Attendance {
             self.alive = self.clock.ran();
         }
         let event = match event {
-            Event::Done(outcome) => Event::Done(self.run.plan.fitting(outcome)),
+            Event::Done(outcome) => Event::Done(self.run.told_of(self.run.plan.fitting(outcome))),
             event => event,
         };
         if let Event::Done(outcome) = &event {
@@ -410,6 +410,9 @@ impl Attendance {
     pub(super) async fn promote(&mut self, held: Held, why: Why) -> Option<Seat> {
         // The server must not have to wait for the store.
         self.running.send_to_background();
+        if self.reach == Reach::Sent {
+            self.run.is_sent();
+        }
         if let Standing::Recorded(_) = &held.standing {
             let seat = self.hand_out(held, why).await;
             self.take_back(&seat).await;

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::Promotion;
 use super::admission::Entry;
 use super::attend::{Attendance, Reach};
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
@@ -19,6 +18,7 @@ use super::promote::{Seed, Why};
 use super::run::{Permits, Run};
 use super::seat::{Held, Seat, Standing};
 use super::shown::Stage;
+use super::{Promotion, Sends};
 use crate::history::End;
 use crate::protocol::{Event, Failure, Outcome, Reason, Retry, StopCause, WaitsFor};
 use crate::task::State;
@@ -88,7 +88,8 @@ impl Attendance {
         if let Some(fare) = self.fare.as_mut().filter(|_| before == Reach::Sent && self.run.reruns == 0) {
             fare.held_up();
         }
-        if let Some(permits) = &mut self.permits {
+        // Who has the turn at such a server is not to wait for a slot, or the server would wait with it.
+        if let Some(permits) = self.permits.as_mut().filter(|_| self.run.plan.sends != Sends::InTurn) {
             let Run { shared, principal, plan, .. } = &self.run;
             if let Err(refused) = shared.admission.set_aside(principal, plan, permits, what) {
                 self.is_not_sent(seat, refused).await;

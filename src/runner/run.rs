@@ -125,7 +125,10 @@ impl Run {
                     let running = Running::keep(inner, call, self.plan.sends);
                     Attendance::new(self, running, permits, subject).kept_back()
                 } else {
-                    self.is_sent();
+                    // Any other may have to wait for its server, and become a task meanwhile.
+                    if self.plan.way.promotion == Promotion::Never {
+                        self.is_sent();
+                    }
                     Attendance::new(self, Running::send(inner, call), permits, subject)
                 };
                 let attendance = attendance.answered_ahead(ahead);

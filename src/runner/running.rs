@@ -36,7 +36,7 @@ impl Running {
         let sending = Box::pin(inner.oneshot(call));
         match sends {
             Sends::AtOnce => Self::Kept(sending),
-            Sends::WhenLetGo => Self::Asking(sending),
+            Sends::WhenLetGo | Sends::InTurn => Self::Asking(sending),
         }
     }
 

@@ -212,6 +212,47 @@ async fn a_second_run_that_waits_for_its_server_at_a_crash_is_sent_by_the_next_p
 }
 
 #[tokio::test]
+async fn a_second_run_that_its_server_did_not_take_says_nothing_of_the_first() {
+    let mut proxy = Proxy::gated(ToolPolicy { on_lost: OnLost::Rerun, ..policy(Mode::Task) }, OwnerRules::default());
+    let (id, sender) = held_up(&mut proxy, WaitsFor::Start).await;
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+    drop(sender);
+    let (_, sender) = proxy.next_sent().await;
+    sender.done(Outcome::Failed(Failure::new(Reason::NotStarted, "it is away", Retry::SOON)));
+    assert_eq!(proxy.ended(&id).await["error"]["data"], json!({ "reason": "outcome_unknown" }));
+}
+
+#[tokio::test]
+async fn a_call_that_became_a_task_while_it_waited_for_its_server_is_sent_by_the_next_process() {
+    let soon = || ToolPolicy { after: Duration::from_millis(1), ..policy(Mode::Auto) };
+    let mut proxy = Proxy::gated(soon(), OwnerRules::default());
+    let (id, _sender) = held_up(&mut proxy, WaitsFor::Start).await;
+    let mut proxy = proxy.crashes(soon()).await;
+    let (_, sender) = proxy.next_sent().await;
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+    sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
+}
+
+/// It would wait for its slot with the turn in its hands, and the server and all others with it.
+#[tokio::test]
+async fn a_call_in_the_line_of_a_server_that_takes_one_at_a_time_keeps_its_slot() {
+    let mut proxy = Proxy::in_turn(policy(Mode::Task));
+    for what in [WaitsFor::Start, WaitsFor::Turn] {
+        let (_, sender) = held_up(&mut proxy, what).await;
+        assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0), "{what:?}");
+        drop(sender);
+        timeout(PATIENCE, async {
+            while proxy.runner.running() > 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_task_that_begins_after_a_wait_is_lost_by_a_crash_as_any_run() {
     let mut proxy = Proxy::gated(policy(Mode::Task), OwnerRules::default());
     let (id, sender) = held_up(&mut proxy, WaitsFor::Turn).await;

@@ -37,6 +37,16 @@ impl Run {
         not_begun_again(cause(&failure.message))
     }
 
+    /// An outcome as the caller is to hear of it: that a second run was never sent says nothing of the first.
+    pub(in crate::runner) fn told_of(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Failed(failure) if self.reruns > 0 && failure.retry.retryable() == Some(true) => {
+                self.not_sent(failure)
+            }
+            outcome => outcome,
+        }
+    }
+
     /// Leaves a task that waits to the next process, if that can send its call; else it ends.
     pub(in crate::runner) async fn leave_waiting(&self, seat: Seat) {
         match seat {
