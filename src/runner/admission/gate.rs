@@ -368,6 +368,9 @@ impl State {
         if let Some(tool) = claim.tool.and_then(|place| self.slots.tools.get_mut(place)) {
             tool.waiting = tool.waiting.saturating_add_signed(change);
         }
+        if let Some(part) = claim.part.and_then(|place| self.slots.parts.get_mut(place)) {
+            part.waiting = part.waiting.saturating_add_signed(change);
+        }
     }
 }
 

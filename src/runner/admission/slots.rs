@@ -87,6 +87,8 @@ pub(super) struct ToolRow {
 #[derive(Debug, Default)]
 pub(super) struct PartRow {
     running: usize,
+    /// Calls that wait, for a slot or for their server.
+    pub(super) waiting: usize,
     /// Calls that wait for their server.
     pub(super) aside: usize,
     starts: Bucket,
@@ -262,7 +264,7 @@ impl Row for ToolRow {
 
 impl Row for PartRow {
     fn is_idle(&self, now: Instant) -> bool {
-        self.running == 0 && self.aside == 0 && self.starts.is_full(now)
+        self.running == 0 && self.waiting == 0 && self.starts.is_full(now)
     }
 }
 
@@ -270,9 +272,11 @@ impl Row for PartRow {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::FutureExt as _;
+
     use super::super::Bounds;
     use super::super::gate::{Entry, Gate, Guest};
-    use super::super::tests::{Of, gate};
+    use super::super::tests::{Of, gate, runs};
     use super::*;
     use crate::config::{OwnerLimits, ToolPolicy};
     use crate::protocol::{Principal, Retry};
@@ -293,6 +297,23 @@ mod tests {
             drop(permits);
         }
         assert!(of.refused(&gate, "ann", "t").message.contains("your share"));
+    }
+
+    #[test]
+    fn what_an_owner_has_of_a_tool_counts_also_if_it_waited_for_it_while_many_others_came() {
+        let (gate, of) = (gate(1000, 1000), runs(8));
+        let mut anns: Vec<_> = (0..7).map(|_| of.free(&gate, "ann", "t")).collect();
+        let bos = of.free(&gate, "bo", "t");
+        let mut first = of.wait(&gate, "cy", "t");
+        for n in 0..2000 {
+            drop(of.free(&gate, &format!("owner {n}"), "another"));
+        }
+        drop(bos);
+        let first = (&mut first).now_or_never().unwrap();
+        anns.pop();
+        // The last one is for who has none.
+        drop(of.wait(&gate, "cy", "t"));
+        drop((of.free(&gate, "di", "t"), first));
     }
 
     #[tokio::test(start_paused = true)]
