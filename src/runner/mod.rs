@@ -21,6 +21,7 @@ mod held;
 mod held_up;
 mod joining;
 mod live;
+mod next;
 mod outcomes;
 mod parked;
 mod promote;
