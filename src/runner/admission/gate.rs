@@ -309,11 +309,9 @@ impl State {
         Err(refused)
     }
 
-    /// How many calls of this owner wait that call the same.
+    /// How many calls of this owner wait that call the same tool, if that has limits.
     fn waiting_at(&self, claim: &Claim) -> usize {
-        let in_line = self.line.within(&claim.who).and_then(|tools| tools.within(&claim.what)).map_or(0, Line::len);
-        let part = claim.part.and_then(|place| self.slots.parts.get(place));
-        in_line + part.map_or(0, |part| part.aside)
+        claim.part.and_then(|place| self.slots.parts.get(place)).map_or(0, |part| part.waiting)
     }
 
     /// How many calls wait.

@@ -89,8 +89,6 @@ pub(super) struct PartRow {
     running: usize,
     /// Calls that wait, for a slot or for their server.
     pub(super) waiting: usize,
-    /// Calls that wait for their server.
-    pub(super) aside: usize,
     starts: Bucket,
 }
 

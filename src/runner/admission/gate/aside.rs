@@ -54,9 +54,6 @@ impl State {
     /// Counts one more who waits for its server, or one less.
     pub(super) fn count_aside(&mut self, claim: &Claim, change: isize) {
         self.aside = self.aside.saturating_add_signed(change);
-        if let Some(part) = claim.part.and_then(|place| self.slots.parts.get_mut(place)) {
-            part.aside = part.aside.saturating_add_signed(change);
-        }
         self.count(claim, change);
     }
 }
