@@ -133,21 +133,7 @@ impl Attendance {
     /// Lets a call go that was kept back, as soon as it has a slot again, is paid, and its record says that it runs; `None`
     /// if it has ended.
     pub(super) async fn begins(&mut self, seat: Seat) -> Option<Seat> {
-        let seat = match self.permits.take() {
-            Some(permits) => match self.run.wait_again(seat, permits.come_back(), self.until).await {
-                Some((seat, permits)) => {
-                    self.permits = Some(permits);
-                    Some(seat)
-                }
-                None => None,
-            },
-            None => Some(seat),
-        };
-        let begun = match seat {
-            Some(seat) => self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await,
-            None => None,
-        };
-        let Some(seat) = begun else {
+        let Some(seat) = self.is_made_ready(seat).await else {
             self.running.stop(StopCause::Caller);
             return None;
         };
@@ -157,6 +143,20 @@ impl Attendance {
             fare.sent();
         }
         self.running.let_go();
+        Some(seat)
+    }
+
+    /// Gets a call all that it needs to be let go; `None` if it has ended.
+    async fn is_made_ready(&mut self, seat: Seat) -> Option<Seat> {
+        let seat = self.has_slot_again(seat).await?;
+        self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await
+    }
+
+    /// Waits until a call that has given its slot back has one again; `None` if it has ended.
+    async fn has_slot_again(&mut self, seat: Seat) -> Option<Seat> {
+        let Some(permits) = self.permits.take() else { return Some(seat) };
+        let (seat, permits) = self.run.wait_again(seat, permits.come_back(), self.until).await?;
+        self.permits = Some(permits);
         Some(seat)
     }
 
