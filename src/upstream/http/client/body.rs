@@ -176,3 +176,23 @@ impl std::fmt::Debug for ServerBody {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_says_its_length_and_gives_its_pieces_uncopied() {
+        let piece = Bytes::from_static(b"abc");
+        let mut rope = Rope::from(piece.clone());
+        rope.push(Bytes::from_static(b"de"));
+        let mut body = RopeBody::from(rope);
+        assert_eq!(body.size_hint().exact(), Some(5));
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!((first.as_ptr(), body.size_hint().exact()), (piece.as_ptr(), Some(2)));
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "de");
+        assert!(RopeBody::empty().is_end_stream());
+    }
+}

@@ -7,6 +7,7 @@
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use http::header::{self, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
@@ -22,12 +23,14 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::body::{RopeBody, ServerBody};
-use super::{Bounded, IDLE, SendError};
+use super::{Bounded, SendError};
 use crate::wakes::Sparing;
 
 /// Connections of HTTP/1 without TLS.
 pub(super) struct Direct {
     connector: Bounded<HttpConnector>,
+    /// How long one waits for its next request.
+    idle: Duration,
     kept: Mutex<KeptLines>,
 }
 
@@ -60,8 +63,9 @@ struct Exchanged {
 }
 
 impl Direct {
-    pub(super) fn new(connector: Bounded<HttpConnector>) -> Self {
-        Self { connector, kept: Mutex::new(KeptLines { lines: Vec::new(), sweep: Sweep::Off }) }
+    /// Connections that `connector` makes, each of which is kept for `idle` without a request.
+    pub(super) fn new(connector: Bounded<HttpConnector>, idle: Duration) -> Self {
+        Self { connector, idle, kept: Mutex::new(KeptLines { lines: Vec::new(), sweep: Sweep::Off }) }
     }
 
     /// Sends a request. One that met the close of a kept connection before a byte of it went out is sent on another.
@@ -104,7 +108,7 @@ impl Direct {
         let at = kept.lines.iter().rposition(|(line, _)| line.to == *to)?;
         let (line, since) = kept.lines.remove(at);
         drop(kept);
-        (since.elapsed() < IDLE).then_some(line)
+        (since.elapsed() < self.idle).then_some(line)
     }
 
     /// Keeps a connection whose last answer was read, if another request may be sent on it.
@@ -119,7 +123,7 @@ impl Direct {
         kept.lines.push((line, Instant::now()));
         if std::mem::replace(&mut kept.sweep, Sweep::On) == Sweep::Off {
             drop(kept);
-            TokioExecutor::new().execute(sweep(Arc::downgrade(self)));
+            TokioExecutor::new().execute(sweep(Arc::downgrade(self), self.idle));
         }
     }
 
@@ -129,12 +133,12 @@ impl Direct {
 }
 
 /// Closes connections that nobody takes, until there is none, or nobody is left who could.
-async fn sweep(direct: Weak<Direct>) {
+async fn sweep(direct: Weak<Direct>, idle: Duration) {
     loop {
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(idle).await;
         let Some(direct) = direct.upgrade() else { return };
         let mut kept = direct.kept();
-        let fresh = kept.lines.iter().position(|(_, since)| since.elapsed() < IDLE).unwrap_or(kept.lines.len());
+        let fresh = kept.lines.iter().position(|(_, since)| since.elapsed() < idle).unwrap_or(kept.lines.len());
         let old: Vec<_> = kept.lines.drain(..fresh).collect();
         let is_empty = kept.lines.is_empty();
         if is_empty {
@@ -185,3 +189,7 @@ fn host(to: &Authority) -> Result<HeaderValue, header::InvalidHeaderValue> {
         Some(port) => HeaderValue::from_str(&format!("{}:{port}", to.host())),
     }
 }
+
+#[cfg(test)]
+#[path = "direct_tests.rs"]
+mod tests;
