@@ -6,6 +6,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::jobs::Jobs;
 use crate::protocol::Rope;
 use crate::upstream::http::client::Taken;
 
@@ -36,10 +37,11 @@ async fn server(deeds: impl IntoIterator<Item = Deed>) -> (Uri, mpsc::UnboundedR
     let uri = format!("http://{}/mcp?a=b", listener.local_addr().unwrap()).parse().unwrap();
     let deeds = Arc::new(Mutex::new(deeds.into_iter().collect::<VecDeque<_>>()));
     let (told, tale) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
+    let jobs = Jobs::new();
+    jobs.clone().spawn("server", async move {
         for number in 0.. {
             let Ok((stream, _)) = listener.accept().await else { return };
-            tokio::spawn(serve(stream, number, Arc::clone(&deeds), told.clone()));
+            jobs.spawn("connection", serve(stream, number, Arc::clone(&deeds), told.clone()));
         }
     });
     (uri, tale)
