@@ -55,10 +55,10 @@ pub(super) struct NoClient(io::Error);
 #[derive(Clone)]
 enum Wire {
     Plain(Arc<Direct>),
-    Tls(Client<Bounded<HttpsConnector<HttpConnector>>, RopeBody>),
+    Tls(Box<Client<Bounded<HttpsConnector<HttpConnector>>, RopeBody>>),
     /// HTTP/2 without TLS, which no server of the field speaks.
     #[cfg(test)]
-    Http2(Client<Bounded<HttpConnector>, RopeBody>),
+    Http2(Box<Client<Bounded<HttpConnector>, RopeBody>>),
 }
 
 /// A connector that takes no longer than this, TLS handshake included.
@@ -88,14 +88,14 @@ impl HttpClient {
         }
         let tls = hyper_rustls::HttpsConnectorBuilder::new().with_native_roots().map_err(NoClient)?;
         let tls = tls.https_or_http().enable_all_versions().wrap_connector(http);
-        Ok(Self(Wire::Tls(builder().build(Bounded(tls, connect)))))
+        Ok(Self(Wire::Tls(Box::new(builder().build(Bounded(tls, connect))))))
     }
 
     /// A client that speaks HTTP/2 without TLS.
     #[cfg(test)]
     pub(super) fn http2_only(connect: Duration) -> Self {
         let connector = Bounded(HttpConnector::new(), connect);
-        Self(Wire::Http2(builder().http2_only(true).build(connector)))
+        Self(Wire::Http2(Box::new(builder().http2_only(true).build(connector))))
     }
 
     /// Sends a request. A request that met the close of a kept connection before a byte of it went out is
