@@ -93,6 +93,22 @@ async fn task(proxy: &Proxy, who: &str, tool: &str) -> String {
 }
 
 #[tokio::test]
+async fn a_client_that_closes_its_sending_side_behind_its_request_is_answered() {
+    let proxy = proxy();
+    let operators = Operators::of(&proxy, None).await;
+    task(&proxy, "ann", "export").await;
+    for path in ["/healthz", "/metrics", "/api/tasks"] {
+        let mut stream = TcpStream::connect(operators.address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", operators.address);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("not closed").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_probe_is_answered_at_once_whoever_else_holds_connections_and_says_nothing() {
     let proxy = proxy();
     let operators = Operators::of(&proxy, None).await;
