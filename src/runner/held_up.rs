@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::admission::Entry;
 use super::attend::{Attendance, Reach};
+use super::clock::RunClock;
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
 use super::live::Phase;
 use super::promote::{Seed, Why};
@@ -84,6 +85,10 @@ impl Attendance {
             live.waits(what);
         }
         let before = std::mem::replace(&mut self.reach, Reach::Waits(what));
+        if before == Reach::Sent {
+            // A server that gave it back has not run it, however long that took.
+            (self.clock, self.alive) = (RunClock::start(self.run.plan.policy.timeout), Duration::ZERO);
+        }
         // What a lost run has cost is not given back.
         if let Some(fare) = self.fare.as_mut().filter(|_| before == Reach::Sent && self.run.reruns == 0) {
             fare.held_up();
