@@ -99,6 +99,36 @@ async fn the_time_that_a_call_waits_for_its_server_costs_nothing() {
 }
 
 #[tokio::test]
+async fn a_try_that_the_server_did_not_take_costs_nothing_and_is_no_time_of_the_run() {
+    // A unit each 20 ms, counted every second.
+    let priced = ToolPolicy { price: cost(2), price_per_minute: cost(3000), ..policy(Mode::Task) };
+    for goes_again in [false, true] {
+        let mut proxy = Proxy::gated(priced.clone(), budget(1000));
+        let (id, sender) = held_up(&mut proxy, WaitsFor::Start).await;
+        assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+        assert!(!is_stopped(&sender, Duration::from_millis(1100)).await, "there is enough left");
+        sender.waits(WaitsFor::Connection);
+        is_told_to_wait(&proxy, &id).await;
+        if goes_again {
+            assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+            assert!(proxy.get(&id).await["statusMessage"].as_str().unwrap().starts_with("running for 0s"));
+            sender.done(Outcome::Result(text("{}")));
+        } else {
+            proxy.value(call_of("ann", true, "tasks/cancel", json!({ "taskId": id }))).await;
+        }
+        proxy.ended(&id).await;
+        proxy.runner.drain();
+        timeout(PATIENCE, proxy.runner.idle()).await.unwrap();
+        let spent = spent(&proxy);
+        if goes_again {
+            assert!((2.0..40.0).contains(&spent), "{spent}");
+        } else {
+            assert!(spent == 0.0, "{spent}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_waits_becomes_a_task_in_time_and_its_handle_says_what_it_waits_for() {
     let mut proxy =
         Proxy::gated(ToolPolicy { mode: Mode::Auto, after: SHORT, ..policy(Mode::Auto) }, OwnerRules::default());

@@ -18,6 +18,8 @@ pub(in crate::runner) struct Fare {
     price: Cost,
     per_minute: Cost,
     stage: Stage,
+    /// What an earlier process has spent for minutes of it, which nobody takes back.
+    earlier: Cost,
     /// The time of run at which it is looked at again.
     look_at: Duration,
 }
@@ -56,6 +58,7 @@ impl Fare {
             price,
             per_minute,
             stage: Stage::Reserved,
+            earlier: Cost::ZERO,
             look_at: Duration::ZERO,
         })
     }
@@ -69,13 +72,15 @@ impl Fare {
         counted: Duration,
         ran: Duration,
     ) -> Self {
+        let earlier = per_minute.for_time(counted.min(ran));
         Self {
             purses: Arc::clone(purses),
             purse: purses.of(principal, budget),
             budget,
             price: Cost::ZERO,
             per_minute,
-            stage: Stage::Sent(per_minute.for_time(counted.min(ran))),
+            stage: Stage::Sent(earlier),
+            earlier,
             look_at: ran,
         }
     }
@@ -99,9 +104,10 @@ impl Fare {
         self.stage = Stage::Sent(Cost::ZERO);
     }
 
-    /// The call was not sent after all: its price is kept for it, until it is paid again.
+    /// The call was not taken after all: its price is kept for it, until it is paid again, and its minutes were none.
     pub(in crate::runner) fn held_up(&mut self) {
-        if self.stage == Stage::Sent(Cost::ZERO) {
+        if let Stage::Sent(counted) = self.stage {
+            self.purses.refund(&self.purse, minus(counted, self.earlier));
             self.purses.take_back(&self.purse, self.price);
             self.stage = Stage::Reserved;
         }

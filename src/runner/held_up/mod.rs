@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::attend::{Attendance, Reach};
+use super::clock::RunClock;
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
 use super::seat::Seat;
 use super::shown::Stage;
@@ -82,6 +83,8 @@ impl Attendance {
         }
         let before = std::mem::replace(&mut self.reach, Reach::Waits(what));
         if before == Reach::Sent {
+            // A server that gave it back has not run it, however long that took.
+            (self.clock, self.alive) = (RunClock::start(self.run.plan.policy.timeout), Duration::ZERO);
             self.price_is_given_back();
         }
         if let Err(refused) = self.gives_slot_back(what) {
