@@ -30,6 +30,17 @@ async fn is_told_to_wait(proxy: &Proxy, id: &str) {
     timeout(PATIENCE, told).await.expect("nobody is told that it waits");
 }
 
+/// What has ended takes no slot and no place.
+#[expect(clippy::expect_used, reason = "a test ends where it fails")]
+async fn nothing_counts(proxy: &Proxy) {
+    let gone = async {
+        while (proxy.runner.running(), proxy.runner.waiting()) != (0, 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, gone).await.expect("it counts although it has ended");
+}
+
 async fn is_stopped(sender: &ReplySender, within: Duration) -> bool {
     timeout(within, sender.cancelled()).await.is_ok()
 }
@@ -83,6 +94,70 @@ async fn a_turn_that_does_not_come_in_time_ends_a_call_that_was_never_sent() {
             timeout(PATIENCE, again).await.expect("the price of the call was kept");
         }
     }
+}
+
+#[tokio::test]
+async fn the_time_for_a_turn_counts_from_the_arrival_of_a_call_and_for_a_second_run_from_its_own_start() {
+    let long = PATIENCE * 3;
+    let again = ToolPolicy { queue_timeout: long, on_lost: OnLost::Rerun, ..policy(Mode::Task) };
+    for is_second in [false, true] {
+        let mut proxy = Proxy::gated(again.clone(), OwnerRules::default());
+        let mut call = of("ann");
+        call.arrived -= long;
+        let created = proxy.send_in_background(call);
+        let (_, mut sender) = proxy.next_sent().await;
+        if is_second {
+            assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+            drop(sender);
+            sender = proxy.next_sent().await.1;
+        }
+        sender.waits(WaitsFor::Turn);
+        let id = id_of(&created.await.unwrap());
+        if is_second {
+            is_told_to_wait(&proxy, &id).await;
+            assert!(!is_stopped(&sender, LONG).await, "the first run counts for the second");
+        } else {
+            assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "queue_timeout");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_second_run_whose_turn_does_not_come_says_nothing_of_the_first() {
+    let again = ToolPolicy { queue_timeout: LONG, on_lost: OnLost::Rerun, ..policy(Mode::Task) };
+    let mut proxy = Proxy::gated(again, OwnerRules::default());
+    let created = proxy.send_in_background(of("ann"));
+    let (_, sender) = proxy.next_sent().await;
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+    drop(sender);
+    let (_, sender) = proxy.next_sent().await;
+    sender.waits(WaitsFor::Turn);
+    let id = id_of(&created.await.unwrap());
+    assert_eq!(proxy.ended(&id).await["error"]["data"], json!({ "reason": "outcome_unknown" }));
+}
+
+#[tokio::test]
+async fn a_server_may_take_longer_to_start_than_a_call_may_wait_for_its_turn() {
+    let mut proxy = Proxy::gated(ToolPolicy { queue_timeout: SHORT, ..policy(Mode::Task) }, OwnerRules::default());
+    let (_, sender) = held_up(&mut proxy, WaitsFor::Start).await;
+    assert!(!is_stopped(&sender, LONG).await);
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_slot_of_a_call_that_waits_for_its_server_goes_to_who_is_in_the_line() {
+    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 100, rate: None });
+    let _first = proxy.send_in_background(of("ann"));
+    let (_, sender) = proxy.next_sent().await;
+    let _second = proxy.send_in_background(of("ann"));
+    let in_line = async {
+        while proxy.runner.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, in_line).await.unwrap();
+    sender.waits(WaitsFor::Start);
+    proxy.next_sent().await;
 }
 
 #[tokio::test]
@@ -146,9 +221,12 @@ async fn a_call_that_waits_becomes_a_task_in_time_and_its_handle_says_what_it_wa
         }
     };
     timeout(PATIENCE, told).await.expect("it still waits for the start");
+    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (0, 1));
     assert!(sender.begins().await);
+    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0));
     sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
     assert_eq!(proxy.ended(&id_of(&created)).await["status"], "completed");
+    nothing_counts(&proxy).await;
 }
 
 #[tokio::test]
@@ -159,6 +237,7 @@ async fn a_task_that_waits_for_its_server_is_cancelled_unsent() {
     assert!(!timeout(PATIENCE, sender.begins()).await.unwrap());
     drop(sender);
     assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    nothing_counts(&proxy).await;
 }
 
 #[tokio::test]
@@ -224,21 +303,27 @@ async fn a_call_that_could_not_be_sent_when_it_was_let_go_is_paid_when_it_is() {
 }
 
 #[tokio::test]
-async fn a_second_run_that_waits_for_its_server_at_a_crash_is_sent_by_the_next_process() {
+async fn a_second_run_that_waits_for_its_server_at_a_crash_or_a_stop_is_sent_by_the_next_process() {
     let again = || ToolPolicy { price: cost(2), on_lost: OnLost::Rerun, ..policy(Mode::Task) };
-    let mut proxy = Proxy::gated(again(), budget(3));
-    let (id, sender) = held_up(&mut proxy, WaitsFor::Start).await;
-    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
-    drop(sender);
-    let (_, sender) = proxy.next_sent().await;
-    sender.waits(WaitsFor::Start);
-    is_told_to_wait(&proxy, &id).await;
-    let mut proxy = proxy.crashes_ruled(again(), budget(3)).await;
-    let (_, sender) = proxy.next_sent().await;
-    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
-    assert!((spent(&proxy) - 2.0).abs() < 0.01, "it is paid twice");
-    sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
-    assert_eq!(proxy.ended(&id).await["status"], "completed");
+    for crashes in [true, false] {
+        let mut proxy = Proxy::gated(again(), budget(3));
+        let (id, sender) = held_up(&mut proxy, WaitsFor::Start).await;
+        assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+        drop(sender);
+        let (_, sender) = proxy.next_sent().await;
+        sender.waits(WaitsFor::Start);
+        is_told_to_wait(&proxy, &id).await;
+        let mut proxy = if crashes {
+            proxy.crashes_ruled(again(), budget(3)).await
+        } else {
+            proxy.restarted(again(), BOUNDS, budget(3)).await
+        };
+        let (_, sender) = proxy.next_sent().await;
+        assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+        assert!((spent(&proxy) - 2.0).abs() < 0.01, "it is paid once, for both runs");
+        sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
+        assert_eq!(proxy.ended(&id).await["status"], "completed");
+    }
 }
 
 #[tokio::test]
@@ -286,7 +371,9 @@ async fn a_call_in_the_line_of_a_server_that_takes_one_at_a_time_keeps_its_slot(
 async fn a_task_that_begins_after_a_wait_is_lost_by_a_crash_as_any_run() {
     let mut proxy = Proxy::gated(policy(Mode::Task), OwnerRules::default());
     let (id, sender) = held_up(&mut proxy, WaitsFor::Turn).await;
+    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (0, 1));
     assert!(sender.begins().await);
+    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0));
     let proxy = proxy.crashes(policy(Mode::Task)).await;
     assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "outcome_unknown");
 }
@@ -361,6 +448,7 @@ async fn where_nobody_may_wait_a_call_keeps_its_slot_while_its_server_starts() {
         let mut proxy = Proxy::bounded(policy, bounds);
         let (id, sender) = held_up(&mut proxy, WaitsFor::Start).await;
         assert_eq!(refused(&proxy, of("bo")).await.reason, Reason::QueueFull);
+        assert!(!is_stopped(&sender, SHORT).await, "it may not even wait for the start");
         sender.waits(WaitsFor::Turn);
         if turn {
             assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
@@ -368,4 +456,14 @@ async fn where_nobody_may_wait_a_call_keeps_its_slot_while_its_server_starts() {
             assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "queue_full");
         }
     }
+}
+
+#[tokio::test]
+async fn an_owner_who_may_not_wait_keeps_its_slot_while_its_server_starts() {
+    let all = OwnerLimits { max_queued: Some(0), ..OwnerLimits::default() };
+    let mut proxy = Proxy::ruled(policy(Mode::Task), BOUNDS, OwnerRules { all, ..OwnerRules::default() });
+    let (_, sender) = held_up(&mut proxy, WaitsFor::Start).await;
+    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0));
+    assert!(!is_stopped(&sender, SHORT).await);
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
 }

@@ -6,6 +6,8 @@
 
 mod aside;
 mod past;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::future::Future;
