@@ -206,8 +206,6 @@ pub enum Sends {
     AtOnce,
     /// When its server can take it and the call is let go: its replies are [gated](Reply::gated).
     WhenLetGo,
-    /// The same, one call after the other.
-    InTurn,
 }
 
 impl Runner {

@@ -349,24 +349,6 @@ async fn a_call_that_became_a_task_while_it_waited_for_its_server_is_sent_by_the
     assert_eq!(proxy.ended(&id).await["status"], "completed");
 }
 
-/// It would wait for its slot with the turn in its hands, and the server and all others with it.
-#[tokio::test]
-async fn a_call_in_the_line_of_a_server_that_takes_one_at_a_time_keeps_its_slot() {
-    let mut proxy = Proxy::in_turn(policy(Mode::Task));
-    for what in [WaitsFor::Start, WaitsFor::Turn] {
-        let (_, sender) = held_up(&mut proxy, what).await;
-        assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0), "{what:?}");
-        drop(sender);
-        timeout(PATIENCE, async {
-            while proxy.runner.running() > 0 {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await
-        .unwrap();
-    }
-}
-
 #[tokio::test]
 async fn a_task_that_begins_after_a_wait_is_lost_by_a_crash_as_any_run() {
     let mut proxy = Proxy::gated(policy(Mode::Task), OwnerRules::default());
@@ -378,83 +360,74 @@ async fn a_task_that_begins_after_a_wait_is_lost_by_a_crash_as_any_run() {
     assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "outcome_unknown");
 }
 
-#[tokio::test]
-async fn calls_that_wait_for_their_server_take_no_slot_of_others_and_one_each_when_they_begin() {
-    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 2, waiting: 100, rate: None });
-    let mut waiting = Vec::new();
-    for _ in 0..4 {
-        waiting.push(held_up(&mut proxy, WaitsFor::Start).await);
-    }
-    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (0, 4));
-    proxy.value(of("ann")).await;
-    let (_, other) = proxy.next_sent().await;
-    // The second slot is for other owners.
-    let (id, sender) = waiting.remove(0);
-    let mut begins = Box::pin(sender.begins());
-    let in_line = async {
-        while proxy.get(&id).await["statusMessage"] != "queued: next in line for a free slot" {
-            tokio::select! {
-                _ = &mut begins => panic!("it goes to the server without a slot"),
-                () = tokio::task::yield_now() => {}
-            }
+/// A tool of which two calls of one owner run, since the last slot is for others, and one more waits.
+fn narrow() -> ToolPolicy {
+    ToolPolicy { max_running: Some(3), max_queued: Some(1), ..policy(Mode::Task) }
+}
+
+/// Its server takes the call now, and answers.
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+async fn is_run(proxy: &Proxy, (id, sender): (String, ReplySender)) {
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap(), "it is not to be sent");
+    sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
+    let task = proxy.ended(&id).await;
+    assert_eq!(task["status"], "completed", "{task}");
+}
+
+#[expect(clippy::expect_used, reason = "a test ends where it fails")]
+async fn slots_are_taken(proxy: &Proxy, count: usize) {
+    let taken = async {
+        while proxy.runner.running() != count {
+            tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, in_line).await.expect("it does not wait for a slot");
-    other.done(Outcome::Result(text("{}")));
-    assert!(timeout(PATIENCE, begins).await.unwrap());
-    assert!(proxy.get(&id).await["statusMessage"].as_str().unwrap().starts_with("running"));
-    // One in the line can be cancelled, and was never sent.
-    let (id, sender) = waiting.remove(0);
-    let begins = async {
-        tokio::join!(sender.begins(), async {
-            proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
-        })
-    };
-    assert!(!timeout(PATIENCE, begins).await.unwrap().0);
-    drop(sender);
-    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    timeout(PATIENCE, taken).await.expect("another number of slots is taken");
 }
 
 #[tokio::test]
-async fn no_more_calls_wait_for_their_servers_than_may_wait_in_the_line() {
-    let of_tool = ToolPolicy { max_queued: Some(1), price: cost(1), ..policy(Mode::Task) };
-    let cases = [
-        (of_tool.clone(), Bounds { running: 9, waiting: 100, rate: None }),
-        (ToolPolicy { max_queued: None, ..of_tool }, Bounds { running: 9, waiting: 1, rate: None }),
-    ];
-    for (policy, bounds) in cases {
-        let mut proxy = Proxy::ruled(policy, bounds, budget(2));
-        let (_first, sender) = held_up(&mut proxy, WaitsFor::Turn).await;
-        let id = id_of(&proxy.value(of("ann")).await);
-        let (_, over) = proxy.next_sent().await;
-        over.waits(WaitsFor::Turn);
-        let ended = proxy.ended(&id).await;
-        assert_eq!(ended["error"]["data"]["reason"], "queue_full", "{ended}");
-        assert!(ended["error"]["data"]["retryAfterMs"].is_u64() && ended["error"]["data"]["retryable"] == true);
-        assert!(!timeout(PATIENCE, over.begins()).await.unwrap(), "it was sent after that");
-        drop(over);
-        // What it would have cost is there again.
-        assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
-        proxy.value(of("ann")).await;
-        proxy.next_sent().await;
+async fn calls_keep_their_slots_while_their_server_is_started_so_that_no_more_of_them_come_to_it_than_may_run() {
+    for what in [WaitsFor::Start, WaitsFor::Connection, WaitsFor::Turn] {
+        let mut proxy = Proxy::gated(narrow(), OwnerRules::default());
+        let (first, second) = (held_up(&mut proxy, what).await, held_up(&mut proxy, what).await);
+        let third = id_of(&proxy.value(of("ann")).await);
+        assert_eq!(proxy.get(&third).await["statusMessage"], "queued: next in line for a free slot");
+        assert_eq!(refused(&proxy, of("ann")).await.reason, Reason::QueueFull);
+        assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (2, 1), "{what:?}");
+        assert!(proxy.sent.try_recv().is_err(), "more come to the server than may run");
+        is_run(&proxy, first).await;
+        let (_, sender) = proxy.next_sent().await;
+        is_run(&proxy, (third, sender)).await;
+        is_run(&proxy, second).await;
+        slots_are_taken(&proxy, 0).await;
     }
 }
 
 #[tokio::test]
-async fn where_nobody_may_wait_a_call_keeps_its_slot_while_its_server_starts() {
-    let none = |max_queued| ToolPolicy { max_running: Some(1), max_queued, ..policy(Mode::Task) };
-    for (policy, waiting, turn) in [(none(Some(0)), 100, false), (none(None), 0, true)] {
-        let bounds = Bounds { running: 9, waiting, rate: None };
-        let mut proxy = Proxy::bounded(policy, bounds);
-        let (id, sender) = held_up(&mut proxy, WaitsFor::Start).await;
-        assert_eq!(refused(&proxy, of("bo")).await.reason, Reason::QueueFull);
-        assert!(!is_stopped(&sender, SHORT).await, "it may not even wait for the start");
-        sender.waits(WaitsFor::Turn);
-        if turn {
+async fn however_many_wait_in_the_line_no_call_with_a_handle_ends_because_its_server_is_started_again() {
+    for on_lost in [OnLost::Unknown, OnLost::Rerun] {
+        let mut proxy = Proxy::gated(ToolPolicy { on_lost, ..narrow() }, OwnerRules::default());
+        let (first, second) = (held_up(&mut proxy, WaitsFor::Start).await, held_up(&mut proxy, WaitsFor::Start).await);
+        let third = id_of(&proxy.value(of("ann")).await);
+        let mut runs = Vec::new();
+        for (id, sender) in [first, second] {
             assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
-        } else {
-            assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "queue_full");
+            let sender = match on_lost {
+                // Its server has ended before it took the call.
+                OnLost::Unknown => sender,
+                OnLost::Rerun => {
+                    drop(sender);
+                    proxy.next_sent().await.1
+                }
+            };
+            sender.waits(WaitsFor::Start);
+            is_told_to_wait(&proxy, &id).await;
+            runs.push((id, sender));
         }
+        for run in runs {
+            is_run(&proxy, run).await;
+        }
+        let (_, sender) = proxy.next_sent().await;
+        is_run(&proxy, (third, sender)).await;
     }
 }
 

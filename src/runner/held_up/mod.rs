@@ -3,14 +3,13 @@
 //!
 //! A call with a price or a record is kept back until its server can take it, any other from the moment in which it has to
 //! wait. It goes only when this lets it go: its price is paid then, and its record says that it runs. Before that no time of
-//! its run goes by, it costs nothing, it gives its slot back if it waits, a task of it is queued, and if it ends it was
-//! never sent.
+//! its run goes by, it costs nothing, a task of it is queued, and if it ends it was never sent. Its slot it keeps: a place
+//! at the server is kept for it, which only as many calls may have as may run.
 //!
-//! How it waits and is let go is here; what becomes of its slot, its price and its record meanwhile is in a file each.
+//! How it waits and is let go is here; what becomes of its price and its record meanwhile is in a file each.
 
 mod price;
 mod record;
-mod slot;
 
 use std::time::Duration;
 
@@ -72,7 +71,7 @@ impl Attendance {
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 
-    /// The call waits for this; `None` if no more may wait, or it has ended.
+    /// The call waits for this; `None` if it has ended.
     pub(super) async fn is_held_up(&mut self, seat: Seat, what: WaitsFor) -> Option<Seat> {
         if !self.running.keep_back() {
             // It has gone to the server meanwhile.
@@ -82,15 +81,6 @@ impl Attendance {
             live.waits(what);
         }
         let before = std::mem::replace(&mut self.reach, Reach::Waits(what));
-        if before == Reach::Sent {
-            // A server that gave it back has not run it, however long that took.
-            (self.clock, self.alive) = (RunClock::start(self.run.plan.policy.timeout), Duration::ZERO);
-            self.price_is_given_back();
-        }
-        if let Err(refused) = self.gives_slot_back(what) {
-            self.is_not_sent(seat, refused).await;
-            return None;
-        }
         match before {
             Reach::Waits(_) => Some(seat),
             Reach::Kept => {
@@ -101,6 +91,9 @@ impl Attendance {
                 seat
             }
             Reach::Sent => {
+                // A server that gave it back has not run it, however long that took.
+                (self.clock, self.alive) = (RunClock::start(self.run.plan.policy.timeout), Duration::ZERO);
+                self.price_is_given_back();
                 self.run.is_recorded_as_waiting(&seat).await;
                 Some(seat)
             }
@@ -125,10 +118,9 @@ impl Attendance {
         is_over && self.is_unsent()
     }
 
-    /// Lets a call go that was kept back, as soon as it has a slot again, is paid, and its record says that it runs; `None`
-    /// if it has ended.
+    /// Lets a call go that was kept back, as soon as it is paid and its record says that it runs; `None` if it has ended.
     pub(super) async fn begins(&mut self, seat: Seat) -> Option<Seat> {
-        let Some(seat) = self.is_made_ready(seat).await else {
+        let Some(seat) = self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await else {
             self.running.stop(StopCause::Caller);
             return None;
         };
@@ -137,12 +129,6 @@ impl Attendance {
         self.price_is_spent();
         self.running.let_go();
         Some(seat)
-    }
-
-    /// Gets a call all that it needs to be let go; `None` if it has ended.
-    async fn is_made_ready(&mut self, seat: Seat) -> Option<Seat> {
-        let seat = self.has_slot_again(seat).await?;
-        self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await
     }
 
     /// Leaves a call that waits to the next process, if that can send it; else it ends.
