@@ -145,22 +145,6 @@ async fn a_server_may_take_longer_to_start_than_a_call_may_wait_for_its_turn() {
 }
 
 #[tokio::test]
-async fn the_slot_of_a_call_that_waits_for_its_server_goes_to_who_is_in_the_line() {
-    let mut proxy = Proxy::bounded(policy(Mode::Task), Bounds { running: 1, waiting: 100, rate: None });
-    let _first = proxy.send_in_background(of("ann"));
-    let (_, sender) = proxy.next_sent().await;
-    let _second = proxy.send_in_background(of("ann"));
-    let in_line = async {
-        while proxy.runner.waiting() == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, in_line).await.unwrap();
-    sender.waits(WaitsFor::Start);
-    proxy.next_sent().await;
-}
-
-#[tokio::test]
 async fn the_time_that_a_call_waits_for_its_server_costs_nothing() {
     // A unit each 20 ms.
     let priced = ToolPolicy { price_per_minute: cost(3000), ..policy(Mode::Task) };
@@ -221,7 +205,7 @@ async fn a_call_that_waits_becomes_a_task_in_time_and_its_handle_says_what_it_wa
         }
     };
     timeout(PATIENCE, told).await.expect("it still waits for the start");
-    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (0, 1));
+    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0));
     assert!(sender.begins().await);
     assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0));
     sender.done(Outcome::Result(text(r#"{"content":[]}"#)));
@@ -353,7 +337,7 @@ async fn a_call_that_became_a_task_while_it_waited_for_its_server_is_sent_by_the
 async fn a_task_that_begins_after_a_wait_is_lost_by_a_crash_as_any_run() {
     let mut proxy = Proxy::gated(policy(Mode::Task), OwnerRules::default());
     let (id, sender) = held_up(&mut proxy, WaitsFor::Turn).await;
-    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (0, 1));
+    assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0));
     assert!(sender.begins().await);
     assert_eq!((proxy.runner.running(), proxy.runner.waiting()), (1, 0));
     let proxy = proxy.crashes(policy(Mode::Task)).await;
