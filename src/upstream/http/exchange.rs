@@ -151,6 +151,7 @@ impl<'a> Exchange<'a> {
             Link::Session(session) => session.post(self.forwarded, message).await,
             Link::Modern(connect) => {
                 let (endpoint, arguments) = (connect.endpoint(), connect.tools().of(self.call));
+                let message = message.shared();
                 let make = || {
                     let mut request = endpoint.post(self.forwarded, JSON_FIRST, message.clone());
                     endpoint::mirror(request.headers_mut(), self.call, &arguments);
