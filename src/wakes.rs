@@ -108,14 +108,19 @@ impl Wake for Gate {
 }
 
 /// A piece of a body, or why there is none.
-type Taken<B> = Result<Frame<<B as Body>::Data>, <B as Body>::Error>;
+pub type Taken<B> = Result<Frame<<B as Body>::Data>, <B as Body>::Error>;
 
 /// The next frame of a body that came by HTTP of this version. Cancel safe.
 pub async fn frame<B: Body + Unpin>(body: &mut B, version: Version) -> Option<Taken<B>> {
     poll_fn(|context| poll_frame(body, version, context)).await
 }
 
-fn poll_frame<B: Body + Unpin>(body: &mut B, version: Version, context: &mut Context<'_>) -> Poll<Option<Taken<B>>> {
+/// The same, for who polls.
+pub fn poll_frame<B: Body + Unpin>(
+    body: &mut B,
+    version: Version,
+    context: &mut Context<'_>,
+) -> Poll<Option<Taken<B>>> {
     // Over HTTP/2 the connection has to tell its peer that there is room again.
     if version > Version::HTTP_11 {
         return Pin::new(body).poll_frame(context);
@@ -128,6 +133,15 @@ fn poll_frame<B: Body + Unpin>(body: &mut B, version: Version, context: &mut Con
     {
         gate.0.wake_by_ref();
     }
+    frame
+}
+
+/// The next frame of a body for who drives its connection, over HTTP/1, as well: nobody is woken, neither the connection
+/// nor the reader, who has to poll the connection for the next frame.
+pub fn poll_driven<B: Body + Unpin>(body: &mut B) -> Poll<Option<Taken<B>>> {
+    HOLD.set(Hold::On);
+    let frame = Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()));
+    HOLD.set(Hold::Off);
     frame
 }
 

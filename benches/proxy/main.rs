@@ -21,6 +21,7 @@ mod seed;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use load::{Load, Request, Summary};
@@ -169,32 +170,48 @@ fn creates(seconds: f64) {
     }
 }
 
-fn polls(seconds: f64) {
-    let mut p50 = Vec::new();
-    for tasks in [1_000, 100_000] {
+/// A proxy in front of a store with that many ended tasks.
+struct Stocked {
+    tasks: usize,
+    /// The median of the times until it answered after a start.
+    start: f64,
+    /// Just after a start.
+    resident: f64,
+    port: u16,
+    ids: Arc<Vec<String>>,
+    process: Process,
+    _upstream: Process,
+    _folder: tempfile::TempDir,
+}
+
+impl Stocked {
+    fn with(tasks: usize) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let ids = seed::fill(&folder.path().join("store"), tasks);
         let up = free_port();
-        let _upstream = role("upstream", up, 0);
+        let upstream = role("upstream", up, 0);
         let server = format!("url = \"http://127.0.0.1:{up}/mcp\"");
-        let mut starts = Vec::new();
-        for _ in 0..RUNS {
-            starts.push(raincheck(folder.path(), &server, "").2.as_secs_f64());
-        }
+        let starts = (0..RUNS).map(|_| raincheck(folder.path(), &server, "").2.as_secs_f64()).collect();
         let (process, port, _) = raincheck(folder.path(), &server, "");
-        let at_start = process.resident();
-        println!("{tasks} tasks: {:.3} s from the start until it answers, {at_start:.1} MiB then", median(starts));
-        for callers in [1, 32] {
-            let summary = medians(&Load::new(port, callers, Request::Get(ids.clone())), seconds);
-            show(&format!("tasks/get, {tasks} tasks, {callers} callers"), &summary, Some(process.resident()));
-            p50.push(summary.p50);
-        }
+        let resident = process.resident();
+        Self { tasks, start: median(starts), resident, port, ids, process, _upstream: upstream, _folder: folder }
     }
-    println!(
-        "  p50 at 100,000 for that at 1,000: {:.2} with 1 caller, {:.2} with 32",
-        p50[2] / p50[0],
-        p50[3] / p50[1]
-    );
+}
+
+fn polls(seconds: f64) {
+    let both = [1_000, 100_000].map(Stocked::with);
+    for Stocked { tasks, start, resident, .. } in &both {
+        println!("{tasks} tasks: {start:.3} s from the start until it answers, {resident:.1} MiB then");
+    }
+    for callers in [1, 32] {
+        let loads = both.each_ref().map(|at| Load::new(at.port, callers, Request::Get(at.ids.clone())));
+        let [few, many] = medians_side_by_side(loads, seconds);
+        for (at, summary) in both.iter().zip([&few, &many]) {
+            let name = format!("tasks/get, {} tasks, {callers} callers", at.tasks);
+            show(&name, summary, Some(at.process.resident()));
+        }
+        println!("  p50 at 100,000 for that at 1,000: {:.2}", many.p50 / few.p50);
+    }
 }
 
 fn main() {

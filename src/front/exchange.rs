@@ -3,7 +3,6 @@
 //! The checks come in this order, so that each client learns first what it can mend first: host and origin, path,
 //! preflight, HTTP method, who is asking, types of media, size, message, era and version, headers.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
-use tower_service::Service;
 
 use super::asked::{self, Asked, Request};
 use super::body::Body;
@@ -33,7 +31,7 @@ use super::{Mount, running, sse};
 use crate::config::Limits;
 use crate::jobs::Jobs;
 use crate::protocol::headers::SESSION_ID;
-use crate::protocol::{Call, Caller, Method, Reply};
+use crate::protocol::{Call, Caller, McpService, Method, Reply};
 use crate::share::Places;
 
 /// What all exchanges share.
@@ -68,11 +66,11 @@ const QUICK: Duration = Duration::from_millis(150);
 const PATIENT: Duration = Duration::from_secs(5);
 
 /// Answers one request. Dropping the future, or the body of the response, drops the call: the client left.
-pub(super) async fn respond<S>(shared: &Shared<S>, link: &Link, request: http::Request<Incoming>) -> Response<Body>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
+pub(super) async fn respond<S: McpService>(
+    shared: &Shared<S>,
+    link: &Link,
+    request: http::Request<Incoming>,
+) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let cors = match shared.gate.admit(&parts, link.local) {
         Ok(cors) => cors,
@@ -99,11 +97,7 @@ where
     response
 }
 
-impl<S> Shared<S>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
+impl<S: McpService> Shared<S> {
     /// The server at `path`: `/NAME/mcp`, and `/mcp` where there is one server only.
     async fn mount(&self, parts: &Parts, path: &str, link: &Link) -> Result<&Mount<S>, Refusal> {
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -286,10 +280,7 @@ fn patience(method: &Method) -> Duration {
 }
 
 /// Asks `service`, once it is ready.
-pub(super) async fn ask<S>(mut service: S, call: Call) -> Reply
-where
-    S: Service<Call, Response = Reply, Error = Infallible>,
-{
+pub(super) async fn ask<S: McpService>(mut service: S, call: Call) -> Reply {
     let Ok(()) = std::future::poll_fn(|context| service.poll_ready(context)).await;
     let Ok(reply) = service.call(call).await;
     reply

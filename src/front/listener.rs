@@ -20,7 +20,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tower_service::Service;
 
 use super::exchange::{self, Link, Shared};
 use super::refusal;
@@ -28,7 +27,7 @@ use super::socket::{Outbox, Socket};
 use super::stall::{Answers, Watched};
 use crate::clock::{Clock as _, SystemClock, while_dated};
 use crate::jobs::{Alarm, Jobs};
-use crate::protocol::{Call, Reply};
+use crate::protocol::McpService;
 use crate::visitors::{Visitor, Visitors};
 use crate::wakes::Sparing;
 
@@ -65,16 +64,12 @@ const STREAMS_PER_CONNECTION: u32 = 128;
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// Serves until `connections` are told to stop, then ends what is open within `grace`.
-pub(super) async fn serve<S>(
+pub(super) async fn serve<S: McpService + Sync>(
     shared: Arc<Shared<S>>,
     listener: TcpListener,
     connections: Jobs,
     grace: Duration,
-) -> io::Result<()>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-{
+) -> io::Result<()> {
     let jobs = connections.clone();
     let limit = shared.limits.connections;
     let visitors = Visitors::new(limit);
@@ -137,16 +132,13 @@ async fn pause_after(error: &io::Error, jobs: &Jobs) {
     let _ = tokio::time::timeout(ACCEPT_PAUSE, jobs.stopping()).await;
 }
 
-async fn serve_connection<S>(
+async fn serve_connection<S: McpService + Sync>(
     shared: Arc<Shared<S>>,
     (stream, peer): (TcpStream, SocketAddr),
     visitor: Visitor,
     jobs: Jobs,
     grace: Duration,
-) where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-{
+) {
     // Small answers would wait for the acknowledgment of the one before.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().map_or(IpAddr::from([0, 0, 0, 0]), |address| address.ip());

@@ -29,14 +29,12 @@ pub mod stdio;
 mod stream;
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tower_service::Service;
 
 use self::exchange::Shared;
 use self::gate::Gate;
@@ -47,7 +45,7 @@ use self::principal::Identity;
 use self::resource::Resources;
 use crate::config::{Limits, Listen, OwnerConfig};
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Reply};
+use crate::protocol::McpService;
 use crate::share::Places;
 
 pub use self::date::keep_date;
@@ -84,11 +82,7 @@ impl<S> Front<S> {
     }
 }
 
-impl<S> Front<S>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-{
+impl<S: McpService + Sync> Front<S> {
     /// Serves until [`Jobs::stop`] is called on `jobs`; then nothing is accepted any more, open exchanges may end
     /// within `grace`, and `subscriptions/listen` streams get their last message. What is open after that is cut,
     /// which cancels its call. An error only if the listener has no address.

@@ -1,17 +1,17 @@
 //! The jobs that stand between a caller and the service behind.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use tower::ServiceExt as _;
-use tower_service::Service;
 
 use super::Shared;
 use super::known::{Key, State, Whose};
-use crate::protocol::{Call, Event, Failure, Json, Method, Notification, Outcome, Reason, Reply, ReplySender};
+use crate::protocol::{
+    Call, Event, Failure, Json, McpService, Method, Notification, Outcome, Reason, Reply, ReplySender,
+};
 
 /// How long a new list is waited for where an old one is known.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -19,10 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const RENEWAL: Duration = Duration::from_mins(1);
 
 /// Gets a list, or the last good one.
-pub(super) async fn list<S>(shared: Arc<Shared>, inner: S, call: Call, key: Key, sender: ReplySender)
-where
-    S: Service<Call, Response = Reply, Error = Infallible>,
-{
+pub(super) async fn list<S: McpService>(shared: Arc<Shared>, inner: S, call: Call, key: Key, sender: ReplySender) {
     let cancellation = sender.cancellation();
     // A list that is not wanted any more is not worth an answer.
     let Some(mut reply) = before(cancellation.cancelled(), ask(inner, call)).await else { return };
@@ -63,10 +60,13 @@ where
 }
 
 /// Passes on what belongs to no call, and takes note of lists that change.
-pub(super) async fn session<S>(shared: Arc<Shared>, inner: S, whose: Whose, call: Call, mut sender: ReplySender)
-where
-    S: Service<Call, Response = Reply, Error = Infallible>,
-{
+pub(super) async fn session<S: McpService>(
+    shared: Arc<Shared>,
+    inner: S,
+    whose: Whose,
+    call: Call,
+    mut sender: ReplySender,
+) {
     let attached = call.method == Method::Attach && whose.is_of_a_session();
     let cancellation = sender.cancellation();
     let relayed = async {
@@ -178,10 +178,7 @@ fn is_about_the_server(failure: &Failure) -> bool {
     }
 }
 
-async fn ask<S>(inner: S, call: Call) -> Reply
-where
-    S: Service<Call, Response = Reply, Error = Infallible>,
-{
+async fn ask<S: McpService>(inner: S, call: Call) -> Reply {
     let Ok(reply) = inner.oneshot(call).await;
     reply
 }

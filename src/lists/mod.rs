@@ -20,7 +20,7 @@ use self::known::{Key, Known, Whose};
 use crate::config::ServerConfig;
 use crate::history::Meters;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Method, Reply};
+use crate::protocol::{Call, McpService, Method, Reply};
 
 /// Puts the last good lists around an MCP service.
 #[derive(Clone, Debug)]
@@ -72,11 +72,7 @@ impl<S> Layer<S> for ListsLayer {
     }
 }
 
-impl<S> Service<Call> for Lists<S>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
+impl<S: McpService> Service<Call> for Lists<S> {
     type Response = Reply;
     type Error = Infallible;
     type Future = Either<S::Future, Ready<Result<Reply, Infallible>>>;

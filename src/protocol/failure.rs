@@ -18,6 +18,9 @@ pub struct Failure {
     pub message: String,
     /// Whether the same call may be sent again.
     pub retry: Retry,
+    /// What happened, where `message` says more: see [`Failure::how`]. Not kept.
+    #[serde(skip)]
+    pub how: Option<Box<str>>,
     /// What the server answered to the caller's own credentials, for whoever can pass it on. Not kept.
     #[serde(skip)]
     pub challenge: Option<Box<Challenge>>,
@@ -84,10 +87,6 @@ pub enum Retry {
     Unknown,
 }
 
-/// What stands around how a run was lost.
-const BEFORE_HOW: &str = "outcome unknown: ";
-const AFTER_HOW: &str = "; the tool may or may not have run, check before calling it again";
-
 impl Retry {
     /// Yes, but not at once: when it is worth looking whether what was missing is there again.
     pub const SOON: Self = Self::After(Duration::from_secs(5));
@@ -96,18 +95,26 @@ impl Retry {
 impl Failure {
     /// A failure of that kind.
     pub fn new(reason: Reason, message: impl Into<String>, retry: Retry) -> Self {
-        Self { reason, message: message.into(), retry, challenge: None }
+        Self { reason, message: message.into(), retry, how: None, challenge: None }
     }
 
     /// The run was lost; `how` says in which way.
     pub fn outcome_unknown(how: &str) -> Self {
-        Self::new(Reason::OutcomeUnknown, format!("{BEFORE_HOW}{how}{AFTER_HOW}"), Retry::Unknown)
+        let message =
+            format!("outcome unknown: {how}; the tool may or may not have run, check before calling it again");
+        Self::new(Reason::OutcomeUnknown, message, Retry::Unknown).for_how(how)
     }
 
-    /// What happened, without what that means for a call: for a request that is none. All of it for what is no lost run.
+    /// The same, if `message` says more than that: what `how` means for a call.
+    #[must_use]
+    pub fn for_how(self, how: &str) -> Self {
+        Self { how: Some(how.into()), ..self }
+    }
+
+    /// What happened, without what that means for a call: for a request that is none. All of it where nothing was kept beside
+    /// it.
     pub fn how(&self) -> &str {
-        let how = self.message.strip_prefix(BEFORE_HOW).and_then(|message| message.strip_suffix(AFTER_HOW));
-        how.unwrap_or(&self.message)
+        self.how.as_deref().unwrap_or(&self.message)
     }
 
     /// `reason`, `retryable` (absent when unknown) and `retryAfterMs`, as they stand in `error.data`.

@@ -22,6 +22,7 @@ pub mod reply;
 pub mod reshape;
 pub(crate) mod room;
 pub mod rope;
+mod service;
 pub mod sse;
 mod stop;
 mod subscription;
@@ -42,6 +43,7 @@ pub use param_headers::HeaderRules;
 pub use progress::Progress;
 pub use reply::{Event, EventSender, Handle, Notification, Outcome, Reply, ReplySender, WaitsFor};
 pub use rope::Rope;
+pub use service::McpService;
 pub use stop::StopCause;
 pub use subscription::{ACKNOWLEDGED, Said};
 

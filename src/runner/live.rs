@@ -200,12 +200,6 @@ impl Live {
         self.news.send_replace(());
     }
 
-    /// It waits for a slot again.
-    pub(super) fn queued(&self, place: Place) {
-        *self.lock() = Phase::Queued(place);
-        self.news.send_replace(());
-    }
-
     /// It got its slot, or its server has it now.
     pub(super) fn runs(&self) {
         *self.lock() = Phase::Running { progress: None };

@@ -42,18 +42,16 @@ mod twin;
 pub mod view;
 mod wishes;
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tower_service::Service;
 
 use crate::config::{OwnerRules, Rate, ToolPolicy};
 use crate::history::History;
 use crate::jobs::Jobs;
-use crate::protocol::{Abilities, Call, Failure, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry};
+use crate::protocol::{Abilities, Call, Failure, McpService, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry};
 use crate::store::Store;
 
 pub use admission::{Kept, Place};
@@ -208,8 +206,6 @@ pub enum Sends {
     AtOnce,
     /// When its server can take it and the call is let go: its replies are [gated](Reply::gated).
     WhenLetGo,
-    /// The same, one call after the other.
-    InTurn,
 }
 
 impl Runner {
@@ -245,11 +241,7 @@ impl Runner {
     }
 
     /// Runs `call` on `inner` as `plan` says.
-    pub fn run<S>(&self, inner: S, call: Call, plan: Plan) -> Reply
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub fn run<S: McpService>(&self, inner: S, call: Call, plan: Plan) -> Reply {
         let repeat = match Repeat::of(&self.0.store, &plan, &call) {
             Ok(repeat) => repeat,
             Err(error) => return Reply::ready(Outcome::Error(error)),

@@ -1,11 +1,9 @@
 //! The job of one call, from the line to the server.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use tower_service::Service;
 
 use super::admission::{Admitted, Entry, Fare, Ticket};
 use super::attend::Attendance;
@@ -21,7 +19,7 @@ use super::seat::{Held, Owned, Seat, Standing, Wish};
 use super::shown::{Showing, Stage};
 use super::{Plan, Promotion, Questions, Shared};
 use crate::config::Cost;
-use crate::protocol::{Call, Failure, Outcome, Principal, Reason, Reply, ReplySender, Retry};
+use crate::protocol::{Call, Failure, McpService, Outcome, Principal, Reason, ReplySender, Retry};
 use crate::store::ChangeError;
 use crate::task::{Asked, Refusal, State};
 
@@ -67,11 +65,12 @@ impl Run {
     }
 
     /// Drives the call to its end. Nothing that happens here is returned: it goes to the seat.
-    pub(super) fn drive<S>(self, inner: S, call: Call, sender: ReplySender) -> impl Future<Output = ()> + Send
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) fn drive<S: McpService>(
+        self,
+        inner: S,
+        call: Call,
+        sender: ReplySender,
+    ) -> impl Future<Output = ()> + Send {
         let promote_at = match self.plan.way.promotion {
             Promotion::Never | Promotion::AtOnce => None,
             Promotion::After(after) => Some(call.arrived + after),
@@ -81,11 +80,7 @@ impl Run {
 
     /// Drives the call of a caller who is held.
     #[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice, which each call would move")]
-    pub(super) fn drive_held<S>(self, inner: S, call: Call, held: Held) -> impl Future<Output = ()> + Send
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) fn drive_held<S: McpService>(self, inner: S, call: Call, held: Held) -> impl Future<Output = ()> + Send {
         async move {
             let Admitted { entry, fare } = match self.shared.admission.admit(&self.principal, &self.plan) {
                 Ok(admitted) => admitted,
@@ -103,11 +98,12 @@ impl Run {
     /// Sends the call, as soon as its server can take it, and attends it to its end; once more if its run is lost and the
     /// policy allows it. The record of a task says Queued.
     #[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice, which each call would move")]
-    pub(super) fn send<S>(mut self, mut inner: S, mut call: Call, mut ready: Ready) -> impl Future<Output = ()> + Send
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) fn send<S: McpService>(
+        mut self,
+        mut inner: S,
+        mut call: Call,
+        mut ready: Ready,
+    ) -> impl Future<Output = ()> + Send {
         async move {
             loop {
                 // Boxed, as all that is rare.

@@ -4,10 +4,9 @@ use std::convert::Infallible;
 
 use futures_util::future::BoxFuture;
 use tower::ServiceExt;
-use tower_service::Service;
 
 use super::Sends;
-use crate::protocol::{Call, Event, Failure, Outcome, Reply, StopCause};
+use crate::protocol::{Call, Event, Failure, McpService, Outcome, Reply, StopCause};
 
 /// A call that is sent, or kept back until it is let go. To `Over` with its outcome.
 pub(super) enum Running {
@@ -28,24 +27,16 @@ type Sending = BoxFuture<'static, Result<Reply, Infallible>>;
 impl Running {
     /// Gives `call` to `inner`, as soon as this is polled, so that it is sent only after [`Running::let_go`].
     /// [`Event::Began`] asks for that.
-    pub(super) fn keep<S>(inner: S, call: Call, sends: Sends) -> Self
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) fn keep<S: McpService>(inner: S, call: Call, sends: Sends) -> Self {
         let sending = Box::pin(inner.oneshot(call));
         match sends {
             Sends::AtOnce => Self::Kept(sending),
-            Sends::WhenLetGo | Sends::InTurn => Self::Asking(sending),
+            Sends::WhenLetGo => Self::Asking(sending),
         }
     }
 
     /// Sends `call` to `inner`, as soon as this is polled.
-    pub(super) fn send<S>(inner: S, call: Call) -> Self
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) fn send<S: McpService>(inner: S, call: Call) -> Self {
         Self::Sending(Box::pin(inner.oneshot(call)))
     }
 

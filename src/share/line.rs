@@ -78,13 +78,6 @@ impl<T> Line<T> for Fifo<T> {
     }
 }
 
-impl<K: Eq + Hash, L> Turns<K, L> {
-    /// One of the lines.
-    pub(crate) fn within(&self, key: &K) -> Option<&L> {
-        self.lines.get(key)
-    }
-}
-
 impl<T, K: Clone + Eq + Hash, L: Line<T>> Line<T> for Turns<K, L> {
     type Key = (K, L::Key);
 

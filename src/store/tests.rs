@@ -207,6 +207,22 @@ fn records_from_before_there_were_questions_are_read() {
     }
 }
 
+/// So a new value of a tag needs no new version: a build from before it refuses the record, as it would a new version.
+#[test]
+fn a_value_that_a_later_build_gave_to_a_tag_is_refused_and_not_misread() {
+    let asked_nothing = b"\0\0".as_slice();
+    let key = |kind: u8| [&[kind], [0xcd; 32].as_slice(), b"\0\0", asked_nothing, b"\0"].concat();
+    let state = |tag: u8| [b"\0\0\0".as_slice(), asked_nothing, &[tag]].concat();
+    let failed = |reason: u8| [state(4).as_slice(), &[reason], b"\x02no\x02"].concat();
+    let read = |rest: &[u8]| decode(TaskId::generate(Timestamp::from_millis(1)), &written(3, rest));
+    for known in [key(1), key(2), state(0), state(5), state(7), failed(16)] {
+        assert!(read(&known).is_ok(), "{known:?}");
+    }
+    for unknown in [key(4), state(8), failed(17)] {
+        assert_eq!(read(&unknown), Err(BadRecord::Malformed), "{unknown:?}");
+    }
+}
+
 fn running() -> State {
     State::Running { started: Timestamp::from_millis(7) }
 }

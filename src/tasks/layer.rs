@@ -96,10 +96,8 @@ impl TasksLayer {
     #[must_use]
     pub fn for_server(mut self, config: &ServerConfig) -> Self {
         self.forwards = Forwards::of(config);
-        let named = self
-            .sends(if config.serial { Sends::InTurn } else { Sends::WhenLetGo })
-            .refuse_strange_states()
-            .companion_tools(config.companion_tools.clone());
+        let named =
+            self.sends(Sends::WhenLetGo).refuse_strange_states().companion_tools(config.companion_tools.clone());
         named.linger(match config.cancel {
             ForwardCancel::Forward | ForwardCancel::Never => Linger::AtMost(config.cancel_grace),
             ForwardCancel::Ignored => Linger::UntilTimeout,

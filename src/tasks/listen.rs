@@ -13,13 +13,13 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::sleep;
 use tower::ServiceExt;
-use tower_service::Service;
 
 use super::handle;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
-    ACKNOWLEDGED, Call, Event, Json, JsonError, Notification, Outcome, Reply, ReplySender, RpcError, Said, TaskSupport,
+    ACKNOWLEDGED, Call, Event, Json, JsonError, McpService, Notification, Outcome, Reply, ReplySender, RpcError, Said,
+    TaskSupport,
 };
 use crate::runner::Runner;
 use crate::store::Watch;
@@ -56,11 +56,11 @@ const MOST: usize = 256;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The stream that `call` asks for.
-pub(super) fn listen<S>(runner: &Runner, inner: S, call: Call) -> BoxFuture<'static, Result<Reply, Infallible>>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
-    S::Future: Send,
-{
+pub(super) fn listen<S: McpService>(
+    runner: &Runner,
+    inner: S,
+    call: Call,
+) -> BoxFuture<'static, Result<Reply, Infallible>> {
     let filter = call.params.raw().member("notifications");
     let Some(ids) = filter.as_ref().and_then(|filter| filter.member("taskIds")) else {
         return inner.oneshot(call).boxed();
@@ -101,11 +101,7 @@ where
 }
 
 impl Listening {
-    async fn run<S>(mut self, inner: S, to_server: Option<Call>, ids: Vec<String>, sender: ReplySender)
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
-        S::Future: Send,
-    {
+    async fn run<S: McpService>(mut self, inner: S, to_server: Option<Call>, ids: Vec<String>, sender: ReplySender) {
         self.watch(ids).await;
         let opened = tokio::select! {
             () = sender.cancelled() => return,
@@ -149,11 +145,7 @@ impl Listening {
     }
 
     /// What the server honours: `None` if it was not asked, or knows no such streams.
-    async fn open<S>(&mut self, inner: S, call: Option<Call>) -> Result<Option<Json>, Outcome>
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Send + 'static,
-        S::Future: Send,
-    {
+    async fn open<S: McpService>(&mut self, inner: S, call: Option<Call>) -> Result<Option<Json>, Outcome> {
         let Some(call) = call else { return Ok(None) };
         let Ok(mut reply) = inner.oneshot(call).await;
         loop {

@@ -16,7 +16,7 @@ use super::{advert, fallback, handle, legacy, listen};
 use crate::config::ToolPolicy;
 use crate::policy::Policies;
 use crate::protocol::error::code;
-use crate::protocol::{Abilities, Call, ClientSession, Method, Outcome, Reply, RpcError, TaskSupport};
+use crate::protocol::{Abilities, Call, ClientSession, McpService, Method, Outcome, Reply, RpcError, TaskSupport};
 use crate::runner::{
     Carries, Form, Linger, Plan, Promotion, Questions, Runner, Sends, Way, What, is_request_state,
     strange_request_state,
@@ -58,11 +58,7 @@ impl<S> TasksService<S> {
 /// Bytes of the longest name of a tool of which there may be tasks: their records are small. The specification wants 128.
 const LONGEST_TOOL: usize = 1024;
 
-impl<S> Service<Call> for TasksService<S>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
+impl<S: McpService> Service<Call> for TasksService<S> {
     type Response = Reply;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Reply, Infallible>>;
@@ -120,11 +116,7 @@ where
     }
 }
 
-impl<S> TasksService<S>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
+impl<S: McpService> TasksService<S> {
     /// Goes on with tasks of this server that an earlier process left open. To be called before clients can come.
     /// Returns at once.
     pub fn recover(&self, left: Vec<Committed<Task>>) {
@@ -242,10 +234,7 @@ impl<S> TasksService<S> {
 }
 
 /// Asks the server what it is (`server/discover`), and adds that it has tasks.
-pub async fn discover<S>(inner: S, call: Call) -> Outcome
-where
-    S: Service<Call, Response = Reply, Error = Infallible>,
-{
+pub async fn discover<S: McpService>(inner: S, call: Call) -> Outcome {
     let Ok(reply) = inner.oneshot(call).await;
     match reply.outcome().await {
         Outcome::Result(result) => match advert::with_tasks(&result) {

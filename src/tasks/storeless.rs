@@ -13,7 +13,7 @@ use super::legacy;
 use crate::config::ServerConfig;
 use crate::jobs::Jobs;
 use crate::policy::Policies;
-use crate::protocol::{Call, Method, Reply, TaskSupport};
+use crate::protocol::{Call, McpService, Method, Reply, TaskSupport};
 
 /// Answers as a [`TasksService`](super::TasksService) would what needs no store: lists, and the beginning of a session.
 #[derive(Clone, Debug)]
@@ -46,11 +46,7 @@ impl<S> Storeless<S> {
     }
 }
 
-impl<S> Service<Call> for Storeless<S>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
+impl<S: McpService> Service<Call> for Storeless<S> {
     type Response = Reply;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Reply, Infallible>>;

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::questions;
 use super::sessions::Opening;
 use super::wire::{self, ServerEra};
-use super::{outcome, questions};
 use crate::config::Offer;
 use crate::protocol::message::{self, RequestId};
 use crate::protocol::rope::ObjectWriter;
@@ -239,7 +239,7 @@ impl fmt::Display for HandshakeError {
             Self::Refused(outcome) => match &**outcome {
                 Outcome::Error(error) => write!(f, "it refused the handshake: {error}"),
                 // No call is lost with a handshake.
-                Outcome::Failed(failure) => f.write_str(outcome::without_call(failure)),
+                Outcome::Failed(failure) => f.write_str(failure.how()),
                 _ => f.write_str("it refused the handshake"),
             },
             Self::Version(version) => {

@@ -7,10 +7,6 @@ use crate::config::the_server;
 use crate::protocol::error::code;
 use crate::protocol::{Failure, Json, Outcome, Reason, Retry, RpcError, reshape};
 
-/// What an answer that is none means for the call.
-const MAY_HAVE_RUN: &str = "; the tool may have run";
-const HAS_RUN: &str = "; the tool has run";
-
 /// What a successful answer of a server of that era means. Every result of MCP is an object. `resultType` is a word of
 /// 2026-07-28: an older server means something else by it, which a client would take for a round of questions or a task.
 pub(super) fn of_result(result: Json, era: ServerEra) -> Outcome {
@@ -41,13 +37,8 @@ pub(super) fn not_spoken(server: &str, error: &RpcError) -> Failure {
 
 /// The server could not be reached or started, so nothing was sent.
 pub(super) fn not_started(server: &str, why: &str) -> Failure {
-    Failure::new(Reason::NotStarted, format!("{} did not take the call: {why}", the_server(server)), Retry::SOON)
-}
-
-/// Why a server could not be reached or started, without saying that a call was meant for it.
-pub(super) fn why_not_started<'a>(server: &str, failure: &'a Failure) -> &'a str {
-    let call = format!("{} did not take the call: ", the_server(server));
-    failure.message.strip_prefix(&call).unwrap_or(&failure.message)
+    let text = format!("{} did not take the call: {why}", the_server(server));
+    Failure::new(Reason::NotStarted, text, Retry::SOON).for_how(why)
 }
 
 /// The same, while it is left alone for a while.
@@ -92,25 +83,23 @@ pub(super) fn stopping() -> Failure {
 
 /// The answer cannot be passed on; `what` says why.
 pub(super) fn bad_answer(what: &str) -> Failure {
-    Failure::new(Reason::BadAnswer, format!("{what}{MAY_HAVE_RUN}"), Retry::Unknown)
+    Failure::new(Reason::BadAnswer, format!("{what}; the tool may have run"), Retry::Unknown).for_how(what)
 }
 
 /// The answer is nested deeper than a message may be.
 pub(super) fn too_deep(limit: usize) -> Failure {
     let what = format!("the answer is nested deeper than {limit} levels, the most that limits.depth allows");
-    Failure::new(Reason::BadAnswer, format!("{what}{HAS_RUN}"), Retry::No)
-}
-
-/// What happened, without what it means for a call, of a request that was none.
-pub(super) fn without_call(failure: &Failure) -> &str {
-    let how = failure.how();
-    how.strip_suffix(MAY_HAVE_RUN).or_else(|| how.strip_suffix(HAS_RUN)).unwrap_or(how)
+    Failure::new(Reason::BadAnswer, has_run(&what), Retry::No).for_how(&what)
 }
 
 /// The answer is longer than a message may be.
 pub(super) fn too_large(limit: usize) -> Failure {
     let what = format!("the answer has more than {limit} bytes, the most that limits.message allows");
-    Failure::new(Reason::TooLarge, format!("{what}{HAS_RUN}"), Retry::No)
+    Failure::new(Reason::TooLarge, has_run(&what), Retry::No).for_how(&what)
+}
+
+fn has_run(what: &str) -> String {
+    format!("{what}; the tool has run")
 }
 
 #[cfg(test)]

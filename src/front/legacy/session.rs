@@ -9,7 +9,6 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tower_service::Service;
 
 use super::in_flight::{InFlight, SameId};
 use super::outflow::{Outflow, Request, Subject};
@@ -20,9 +19,9 @@ use crate::front::refusal;
 use crate::front::running::{self, Running, Wanted};
 use crate::protocol::error::code;
 use crate::protocol::{
-    Abilities, Answer, Call, Caller, Challenge, ClientSession, Credentials, Event, Failure, Json, Message, Method,
-    Outcome, Params, Principal, Reason, Reply, RequestId, Retry, Rope, RpcError, TaskSupport, message, meta_key,
-    reshape,
+    Abilities, Answer, Call, Caller, Challenge, ClientSession, Credentials, Event, Failure, Json, McpService, Message,
+    Method, Outcome, Params, Principal, Reason, Reply, RequestId, Retry, Rope, RpcError, TaskSupport, message,
+    meta_key, reshape,
 };
 use crate::share::Places;
 
@@ -92,11 +91,7 @@ pub(super) struct Core {
 const NOTIFY_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Passes calls to `service`.
-pub(in crate::front) fn calls_to<S>(service: S) -> Calls
-where
-    S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-{
+pub(in crate::front) fn calls_to<S: McpService + Sync>(service: S) -> Calls {
     Arc::new(move |call| {
         let reply = crate::front::exchange::ask(service.clone(), call);
         // A call goes on although its client does not read, or has left.

@@ -1,17 +1,15 @@
 //! One call of a modern client, from its request to its answer.
 
-use std::convert::Infallible;
 use std::future::Future;
 
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tower_service::Service;
 
 use super::in_flight::Ticket;
 use super::outbox::Outbox;
 use crate::front::asked::Request;
 use crate::front::exchange;
 use crate::front::running::{self, Step, Wanted, Written};
-use crate::protocol::{Call, Json, Method, Reply, RequestId};
+use crate::protocol::{Call, Json, McpService, Method, Reply, RequestId};
 use crate::share::Place;
 
 /// A call that runs.
@@ -23,10 +21,7 @@ pub(super) struct Answering {
 }
 
 /// Gives the call to the service. `on_its_way` is dropped when the service has taken it.
-pub(super) async fn ask<S>(service: S, call: Call, on_its_way: TaskTrackerToken) -> Reply
-where
-    S: Service<Call, Response = Reply, Error = Infallible>,
-{
+pub(super) async fn ask<S: McpService>(service: S, call: Call, on_its_way: TaskTrackerToken) -> Reply {
     let reply = exchange::ask(service, call).await;
     drop(on_its_way);
     reply

@@ -1,6 +1,5 @@
 //! The one connection: reads lines, tells eras apart, starts what is asked.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use tokio::io::AsyncRead;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower_service::Service;
 
 use super::batch::Batch;
 use super::call::{self, Answering};
@@ -27,7 +25,9 @@ use crate::front::legacy::{Session, Taken};
 use crate::front::refusal::{self, Refusal};
 use crate::jobs::Jobs;
 use crate::protocol::message::MessageFault;
-use crate::protocol::{Call, Caller, Credentials, Json, Message, Method, Params, Principal, Reply, RequestId, message};
+use crate::protocol::{
+    Call, Caller, Credentials, Json, McpService, Message, Method, Params, Principal, RequestId, message,
+};
 use crate::share::{Place, Places};
 use crate::upstream::lines::{Line, Lines};
 use crate::upstream::scan::Addressee;
@@ -68,11 +68,7 @@ const UNREAD: Duration = Duration::from_secs(3);
 /// Requests about tasks that are answered at the same time.
 const ASKS_AT_ONCE: usize = 64;
 
-impl<S> Connection<S>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-{
+impl<S: McpService + Sync> Connection<S> {
     pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
         let StdioFront { server, service, limits, left: _ } = front;
         let (calls, cut, on_their_way) = (Places::new(limits.held()), CancellationToken::new(), TaskTracker::new());

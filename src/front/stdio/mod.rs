@@ -12,7 +12,6 @@ mod listen;
 mod outbox;
 mod refused;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
@@ -21,14 +20,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
-use tower_service::Service;
 
 use self::connection::{Connection, Ended};
 use self::legacy::Legacy;
 use self::outbox::Outbox;
 use crate::config::Limits;
 use crate::jobs::Jobs;
-use crate::protocol::{Call, Reply};
+use crate::protocol::McpService;
 use crate::upstream::lines::Lines;
 
 /// The client side over stdio: one server, one client.
@@ -54,11 +52,7 @@ impl<S> StdioFront<S> {
     }
 }
 
-impl<S> StdioFront<S>
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-{
+impl<S: McpService + Sync> StdioFront<S> {
     /// Serves the client that writes to `input` and reads from `output`, until the input ends, nobody reads the
     /// output any more (`gone` resolves, or a write fails), or [`Jobs::stop`] is called on `jobs`.
     ///
@@ -121,12 +115,13 @@ impl<S> fmt::Debug for StdioFront<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::future::{pending, ready};
 
     use tokio::time::timeout;
 
     use super::*;
-    use crate::protocol::{Json, Outcome};
+    use crate::protocol::{Call, Json, Outcome, Reply};
 
     const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -20,15 +20,11 @@ pub(super) use rejoin::{Retrier, rejoin};
 pub(super) use repeat::Repeat;
 pub(super) use wait::Waiter;
 
-use std::convert::Infallible;
-
-use tower_service::Service;
-
 use self::places::{Entry, Stage};
 use super::run::Run;
 use super::seat::Held;
 use super::{Promotion, stopping};
-use crate::protocol::{Call, Failure, Outcome, Reason, Reply, ReplySender, Retry};
+use crate::protocol::{Call, Failure, McpService, Outcome, Reason, ReplySender, Retry};
 use crate::store::{Claimed, ReadError};
 use crate::task::TaskId;
 
@@ -41,11 +37,7 @@ enum Found {
 }
 
 /// Sees a call with a key through: runs it, or joins the call that has the key.
-pub(super) async fn enter<S>(run: Run, repeat: Repeat, inner: S, call: Call, sender: ReplySender)
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
+pub(super) async fn enter<S: McpService>(run: Run, repeat: Repeat, inner: S, call: Call, sender: ReplySender) {
     let found = Box::pin(find(&run, &repeat, &call, sender)).await;
     if let Found::First(held) = found {
         Box::pin(run.drive_held(inner, call, held)).await;

@@ -1,26 +1,24 @@
 //! Runs of an earlier process that may go on at their server.
 
-use std::convert::Infallible;
-
-use tower_service::Service;
-
 use super::super::attend::Attendance;
 use super::super::run::Run;
 use super::super::running::Running;
 use super::super::seat::{Owned, Seat};
 use super::call;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Failure, Method, Outcome, Reply};
+use crate::protocol::{Failure, McpService, Method, Outcome};
 use crate::store::{Anchored, Closing, Committed};
 use crate::task::Task;
 
 impl Run {
     /// Listens on for the answer of a run. It takes the slots that are free and waits for none: it runs already.
-    pub(super) async fn find<S>(mut self, inner: S, owned: Owned, task: Committed<Task>, anchored: Anchored)
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) async fn find<S: McpService>(
+        mut self,
+        inner: S,
+        owned: Owned,
+        task: Committed<Task>,
+        anchored: Anchored,
+    ) {
         let id = task.id;
         let permits = self.free_slots();
         self.forget_questions(&task).await;

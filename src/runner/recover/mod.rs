@@ -10,12 +10,10 @@ mod found;
 mod parcel;
 mod waiting;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
-use tower_service::Service;
 
 use super::run::Run;
 use super::seat::{HandleDelivery, Owned};
@@ -24,8 +22,8 @@ use super::shown::Showing;
 use super::wishes::{Wishes, forget};
 use super::{Plan, Runner};
 use crate::config::Cost;
-use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, Method, Params, TaskSupport};
-use crate::protocol::{Failure, Json, Reason, Reply, Retry};
+use crate::protocol::{Abilities, Call, Caller, ClientSession, Credentials, McpService, Method, Params, TaskSupport};
+use crate::protocol::{Failure, Json, Reason, Retry};
 use crate::store::{Anchored, Committed, Ending};
 use crate::task::{MOST_RERUNS, State, Task};
 
@@ -55,11 +53,7 @@ const SHOWN: usize = 16;
 impl Runner {
     /// Goes on with tasks that an earlier process left open, on the server `inner`, each as its plan says. To be called
     /// before clients can come. Returns at once.
-    pub fn recover<S>(&self, inner: &S, left: Vec<(Committed<Task>, Plan)>)
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub fn recover<S: McpService>(&self, inner: &S, left: Vec<(Committed<Task>, Plan)>) {
         let (mut lost, wishes) = (Vec::new(), Wishes::read(&self.0.store));
         for (task, plan) in left {
             let wish = wishes.of(&task.id);

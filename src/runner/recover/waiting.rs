@@ -1,17 +1,15 @@
 //! Tasks of an earlier process whose call is to be sent.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tower_service::Service;
 
 use super::super::admission::{Admitted, Entry, Fare};
 use super::super::run::{Ready, Run};
 use super::super::seat::{Owned, Seat};
 use super::again::not_begun_again;
 use super::{call, not_started};
-use crate::protocol::{Call, Method, Reply, Retry};
+use crate::protocol::{Call, McpService, Method, Retry};
 use crate::store::Committed;
 use crate::task::{Asked, Task, TaskId};
 
@@ -21,11 +19,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 impl Run {
     /// Sends the call of a task that waited, as soon as there is a slot.
-    pub(super) async fn send_left<S>(self, inner: S, owned: Owned, task: Committed<Task>)
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) async fn send_left<S: McpService>(self, inner: S, owned: Owned, task: Committed<Task>) {
         // What it waited before counts.
         let waited = self.shared.store.clock().now().since(task.created);
         let now = Instant::now();
@@ -33,11 +27,7 @@ impl Run {
     }
 
     /// Sends the call of a lost run again. That this is the second time is durable before it is sent.
-    pub(super) async fn send_again<S>(mut self, inner: S, owned: Owned, task: Committed<Task>)
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) async fn send_again<S: McpService>(mut self, inner: S, owned: Owned, task: Committed<Task>) {
         let tool = self.plan.what.name();
         tracing::warn!(tool, "a run was lost and is begun again, as the policy says (on_lost)");
         let ran = self.shared.admission.ran_as_written(&self.principal, &task);
@@ -48,11 +38,7 @@ impl Run {
     }
 
     /// Runs a task that is Queued, and came at `arrived`.
-    async fn run_left<S>(mut self, inner: S, owned: Owned, asked: Asked, arrived: Instant)
-    where
-        S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    async fn run_left<S: McpService>(mut self, inner: S, owned: Owned, asked: Asked, arrived: Instant) {
         let id = owned.settler.id();
         let until = arrived + self.plan.policy.queue_timeout;
         let Some((seat, entry, fare)) = self.let_in(Seat::Task(owned), until).await else { return };

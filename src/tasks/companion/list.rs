@@ -1,13 +1,11 @@
 //! `tools/list` with the tools beside those of the server. They are on the first page, once: not every client asks for
 //! another.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
-use tower_service::Service;
 
 use super::names::Names;
 use super::words::array;
@@ -15,7 +13,9 @@ use super::{Shared, tools};
 use crate::config::CompanionNames;
 use crate::policy::Policies;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Caller, Event, Json, Method, Outcome, Params, Reply, ReplySender, Rope, meta_key};
+use crate::protocol::{
+    Call, Caller, Event, Json, McpService, Method, Outcome, Params, Reply, ReplySender, Rope, meta_key,
+};
 use crate::tasks::fallback;
 
 /// How long the server may take to list all its tools.
@@ -24,11 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAGES: usize = 64;
 
 /// Passes the server's reply to a `tools/list` on, with the tools in it.
-pub(super) async fn relay<S>(shared: Arc<Shared>, inner: S, call: Call, mut reply: Reply, mut sender: ReplySender)
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
+pub(super) async fn relay<S: McpService>(
+    shared: Arc<Shared>,
+    inner: S,
+    call: Call,
+    mut reply: Reply,
+    mut sender: ReplySender,
+) {
     let cancellation = sender.cancellation();
     let mut is_cancelled = false;
     let outcome = loop {
@@ -77,11 +79,7 @@ impl Page {
 }
 
 /// Sees all pages of the server's list from `cursor` on, in the name of whoever makes `call`, unless it is known.
-pub(super) async fn learn<S>(names: &Names, inner: S, call: &Call, mut cursor: Option<Json>)
-where
-    S: Service<Call, Response = Reply, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
+pub(super) async fn learn<S: McpService>(names: &Names, inner: S, call: &Call, mut cursor: Option<Json>) {
     if !names.wants_more() {
         return;
     }

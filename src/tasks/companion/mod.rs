@@ -16,15 +16,13 @@ mod words;
 
 use std::sync::Arc;
 
-use tower_service::Service;
-
 use self::names::Names;
 use self::words::Words;
 use super::elsewhere::Elsewhere;
 use super::fallback;
 use crate::config::CompanionNames;
 use crate::policy::Policies;
-use crate::protocol::{Call, ClientSession, Outcome, Reply, ReplySender};
+use crate::protocol::{Call, ClientSession, McpService, Outcome, Reply, ReplySender};
 use crate::runner::{Form, Runner};
 
 pub(super) use self::words::said_no;
@@ -94,11 +92,7 @@ impl Companions {
     }
 
     /// Finds out what the server calls its own tools, unless that is known: asked in the name of whoever makes `call`.
-    pub(super) async fn learn<S>(&self, inner: S, call: &Call)
-    where
-        S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) async fn learn<S: McpService>(&self, inner: S, call: &Call) {
         list::learn(&self.0.names, inner, call, None).await;
     }
 
@@ -115,26 +109,18 @@ impl Companions {
     }
 
     /// The reply to a `tools/list`, which the server answers with `reply`.
-    pub(super) fn list<S>(&self, runner: &Runner, inner: S, call: Call, reply: Reply) -> Reply
-    where
-        S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    pub(super) fn list<S: McpService>(&self, runner: &Runner, inner: S, call: Call, reply: Reply) -> Reply {
         runner.reply("list tools", |sender| self.relay(inner, call, reply, sender))
     }
 
     /// The same, through `sender`.
-    pub(super) fn relay<S>(
+    pub(super) fn relay<S: McpService>(
         &self,
         inner: S,
         call: Call,
         reply: Reply,
         sender: ReplySender,
-    ) -> impl Future<Output = ()> + Send + 'static + use<S>
-    where
-        S: Service<Call, Response = Reply, Error = std::convert::Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    ) -> impl Future<Output = ()> + Send + 'static + use<S> {
         list::relay(Arc::clone(&self.0), inner, call, reply, sender)
     }
 }

@@ -7,14 +7,13 @@ use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::Body as _;
-use hyper::body::Incoming;
+use http_body_util::BodyExt as _;
 
-use super::client::why;
+use super::client::{ServerBody, why};
 use super::events::EventStream;
 use crate::protocol::json::{self, Json, JsonError};
 use crate::protocol::message::{MessageError, MessageFault};
 use crate::protocol::{Challenge, Message, RequestId, RpcError, room};
-use crate::wakes;
 
 /// How much is read of what a server sends.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +94,7 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 impl Answer {
     /// Reads a response as far as it must be read: a body of JSON whole, an event stream not at all.
-    pub(super) async fn read(response: Response<Incoming>, limits: ReadLimits) -> Result<Self, Unusable> {
+    pub(super) async fn read(response: Response<ServerBody>, limits: ReadLimits) -> Result<Self, Unusable> {
         let status = response.status();
         let media = Media::of(response.headers());
         if !status.is_success() {
@@ -140,7 +139,7 @@ pub(super) fn messages(text: &Bytes, depth: usize) -> Result<Vec<Result<Message,
 }
 
 impl Refusal {
-    async fn read(response: Response<Incoming>, media: Media) -> Self {
+    async fn read(response: Response<ServerBody>, media: Media) -> Self {
         let status = response.status();
         let location = response.headers().get(header::LOCATION).and_then(place);
         let retry_after = retry_after(response.headers());
@@ -267,15 +266,15 @@ fn error_in(body: Bytes) -> Option<(Option<Json>, RpcError)> {
 }
 
 /// Reads a whole body.
-async fn collect(response: Response<Incoming>, limit: usize) -> Result<Bytes, Unusable> {
-    let (version, mut body) = (response.version(), response.into_body());
+async fn collect(response: Response<ServerBody>, limit: usize) -> Result<Bytes, Unusable> {
+    let mut body = response.into_body();
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if expected > limit {
         return Err(Unusable::TooLarge(limit));
     }
     let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
     while !body.is_end_stream()
-        && let Some(frame) = wakes::frame(&mut body, version).await
+        && let Some(frame) = body.frame().await
     {
         let frame = frame.map_err(|error| Unusable::Broken(why(&error)))?;
         let Ok(data) = frame.into_data() else { continue };
@@ -296,7 +295,7 @@ async fn collect(response: Response<Incoming>, limit: usize) -> Result<Bytes, Un
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-fn has_no_body(response: &Response<Incoming>) -> bool {
+fn has_no_body(response: &Response<ServerBody>) -> bool {
     matches!(response.status(), StatusCode::ACCEPTED | StatusCode::NO_CONTENT) || response.body().is_end_stream()
 }
 

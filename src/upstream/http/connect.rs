@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
-use hyper::body::Incoming;
 
 use super::answer::{self, Answer, ReadLimits, Refusal};
-use super::client::Taken;
+use super::client::{ServerBody, Taken};
 use super::endpoint::{self, EVENTS_FIRST, Endpoint, JSON_FIRST};
 use super::events::{EventStream, Item};
 use super::failures;
@@ -321,7 +320,7 @@ impl HttpConnect {
         });
     }
 
-    async fn answer(&self, response: Response<Incoming>) -> Result<Option<Outcome>, Refused> {
+    async fn answer(&self, response: Response<ServerBody>) -> Result<Option<Outcome>, Refused> {
         let failed = |why: &str| Refused::NoAnswer(outcome::not_started(&self.0.server, why));
         match Answer::read(response, self.0.limits).await {
             Ok(Answer::Messages(messages)) => Ok(messages.into_iter().find_map(answer_in)),

@@ -9,10 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{Method as Verb, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
 use url::Url;
 
-use super::client::{HttpClient, NoClient, RopeBody, SendError};
+use super::client::{HttpClient, NoClient, RopeBody, SendError, ServerBody};
 use crate::config::is_own_header;
 use crate::protocol::{Call, Credentials, MODERN, Method, Rope, headers};
 
@@ -84,7 +83,7 @@ impl Endpoint {
 
     /// Sends a request. A redirect within the same origin that keeps the request as it is (307, 308) is followed,
     /// and remembered: Python servers redirect `/mcp` to `/mcp/`. Credentials never follow one to another origin.
-    pub(super) async fn send(&self, make: impl Fn() -> Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
+    pub(super) async fn send(&self, make: impl Fn() -> Request<RopeBody>) -> Result<Response<ServerBody>, SendError> {
         let mut redirects = 0;
         loop {
             let sent = self.client.send(make()).await;
@@ -98,14 +97,14 @@ impl Endpoint {
     }
 
     /// Sends a request to wherever it is addressed. No redirect is followed.
-    pub(super) async fn send_once(&self, request: Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
+    pub(super) async fn send_once(&self, request: Request<RopeBody>) -> Result<Response<ServerBody>, SendError> {
         let at = shown(request.uri());
         self.client.send(request).await.map_err(|error| error.at(at))
     }
 
     /// A challenge is for the caller where the credentials were the caller's, and for nobody else. A 401 without one is
     /// wrong, and means the common one.
-    fn sort_challenges(&self, response: &mut Response<Incoming>) {
+    fn sort_challenges(&self, response: &mut Response<ServerBody>) {
         let status = response.status();
         let headers = response.headers_mut();
         if !self.lets_callers_log_in() {
@@ -121,7 +120,7 @@ impl Endpoint {
     }
 
     /// Whether the response says that the server is elsewhere in the same origin.
-    fn moved(&self, response: &Response<Incoming>) -> bool {
+    fn moved(&self, response: &Response<ServerBody>) -> bool {
         if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
             return false;
         }

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::client::why;
+use super::client::{ServerBody, why};
 use crate::protocol::sse::SseParser;
 
 /// An open event stream.
@@ -48,7 +47,7 @@ pub(super) enum End {
 
 #[derive(Debug)]
 enum Body {
-    Open(Incoming),
+    Open(ServerBody),
     Over(End),
 }
 
@@ -65,7 +64,7 @@ const QUIET: Duration = Duration::from_secs(2);
 
 impl EventStream {
     /// The events in `body`, each of at most `limit` bytes.
-    pub(super) fn new(body: Incoming, limit: usize) -> Self {
+    pub(super) fn new(body: ServerBody, limit: usize) -> Self {
         Self { body: Body::Open(body), parser: SseParser::new(limit), look: Look::Later, name: None }
     }
 

@@ -69,7 +69,8 @@ pub(super) fn unusable(fault: &Unusable) -> Failure {
 
 /// The server answered, but not with an answer.
 pub(super) fn bad_answer(what: &str) -> Failure {
-    Failure::new(Reason::BadAnswer, format!("{what}; the tool may or may not have run"), Retry::Unknown)
+    let text = format!("{what}; the tool may or may not have run");
+    Failure::new(Reason::BadAnswer, text, Retry::Unknown).for_how(what)
 }
 
 /// The server does not know the session any more. That is no proof that it never took the call: some forget

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::HeaderValue;
 use http::{Response, StatusCode};
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::answer::{self, Media};
+use super::client::ServerBody;
 use super::events::{EventStream, Item};
 use super::session::HttpSession;
 use crate::protocol::Message;
@@ -81,7 +81,7 @@ async fn attempt(session: &HttpSession, last_id: &mut Option<HeaderValue>) -> Ne
     Next::Never
 }
 
-async fn stream(session: &HttpSession, response: Response<Incoming>, last_id: &mut Option<HeaderValue>) -> Next {
+async fn stream(session: &HttpSession, response: Response<ServerBody>, last_id: &mut Option<HeaderValue>) -> Next {
     let mut events = EventStream::new(response.into_body(), session.limits().message);
     loop {
         let item = events.next().await;

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{ReadLimits, Refusal};
-use super::client::{RopeBody, SendError};
+use super::client::{RopeBody, SendError, ServerBody};
 use super::endpoint::Endpoint;
 use super::ids;
 use super::resume::Place;
@@ -231,7 +230,7 @@ impl HttpSession {
     }
 
     /// Sends one request of a call.
-    pub(super) async fn post(&self, forwarded: &HeaderMap, message: Rope) -> Result<Response<Incoming>, SendError> {
+    pub(super) async fn post(&self, forwarded: &HeaderMap, message: Rope) -> Result<Response<ServerBody>, SendError> {
         let parts = &self.0.parts;
         let make = || self.mark(parts.endpoint.post(forwarded, parts.accept.clone(), message.clone()));
         parts.endpoint.send(make).await
@@ -242,7 +241,7 @@ impl HttpSession {
         &self,
         forwarded: &HeaderMap,
         last_id: Option<HeaderValue>,
-    ) -> Result<Response<Incoming>, SendError> {
+    ) -> Result<Response<ServerBody>, SendError> {
         let endpoint = &self.0.parts.endpoint;
         let make = || {
             let mut request = self.mark(endpoint.get(forwarded));

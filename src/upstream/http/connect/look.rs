@@ -18,7 +18,7 @@ use crate::protocol::{Caller, Credentials, Failure, Method, Params, Principal, R
 use crate::upstream::http::endpoint::{Endpoint, EndpointError};
 use crate::upstream::sessions::{Audience, Connect as _, Distinction, Hearer, Opening, Session as _};
 use crate::upstream::wire::ServerEra;
-use crate::upstream::{Callers, Look, Setup, outcome};
+use crate::upstream::{Callers, Look, Setup};
 
 /// What the first answer shows.
 enum First {
@@ -64,7 +64,7 @@ impl HttpConnect {
         match self.shake_hands().await {
             Ok(()) => Look::Fine,
             Err(failure) if failure.reason == Reason::Unauthorized => self.unauthorized(callers, &failure),
-            Err(failure) => Look::Odd(format!("{}{hint}", self.why(&failure))),
+            Err(failure) => Look::Odd(format!("{}{hint}", failure.how())),
         }
     }
 
@@ -77,9 +77,9 @@ impl HttpConnect {
             Err(_) => First::Known(Look::Unknown),
             Ok(Ok(_)) => First::Known(Look::Fine),
             Ok(Err(Refused::By(refusal))) => self.of_refusal(&refusal, callers),
-            Ok(Err(Refused::Unreachable(failure))) => First::Known(Look::Odd(self.why(&failure).to_owned())),
+            Ok(Err(Refused::Unreachable(failure))) => First::Known(Look::Odd(failure.how().to_owned())),
             Ok(Err(Refused::NoAnswer(failure))) => {
-                First::Strange(format!("no request of MCP: {}", self.why(&failure)), self.hint(""))
+                First::Strange(format!("no request of MCP: {}", failure.how()), self.hint(""))
             }
         }
     }
@@ -174,10 +174,6 @@ impl HttpConnect {
         let uri = self.0.endpoint.uri();
         let usual = if uri.path() == "/mcp" { "" } else { " Most servers are at /mcp." };
         format!("; is the {part}url right?{usual}")
-    }
-
-    fn why<'a>(&self, failure: &'a Failure) -> &'a str {
-        outcome::why_not_started(&self.0.server, failure)
     }
 
     /// Opens a session as the first call would, and ends it.

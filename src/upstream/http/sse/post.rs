@@ -6,11 +6,10 @@ use std::time::Duration;
 use http::header::HeaderMap;
 use http::{StatusCode, Uri};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::answer::{Answer, ReadLimits, Refusal};
-use super::super::client::{SendError, Taken};
+use super::super::client::{SendError, ServerBody, Taken};
 use super::super::endpoint::{Endpoint, JSON_FIRST};
 use super::super::failures;
 use crate::jobs::Jobs;
@@ -50,7 +49,7 @@ impl Posts {
         self.forwarded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn post(&self, message: Rope) -> Result<http::Response<Incoming>, SendError> {
+    async fn post(&self, message: Rope) -> Result<http::Response<ServerBody>, SendError> {
         let mut request = self.endpoint.post(&self.headers(), JSON_FIRST, message);
         *request.uri_mut() = self.uri.clone();
         self.endpoint.send_once(request).await
@@ -128,7 +127,7 @@ impl Outbound for Posts {
 }
 
 /// Reads what is left of a response.
-async fn drain(response: http::Response<Incoming>) -> Result<StatusCode, SendError> {
+async fn drain(response: http::Response<ServerBody>) -> Result<StatusCode, SendError> {
     let status = response.status();
     let mut body = response.into_body();
     let mut read = 0;

@@ -1,38 +1,31 @@
 //! Pooled connections to one server, plain or with TLS, HTTP/1.1 or HTTP/2, and what a failure to send
 //! proves.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
+mod body;
+mod direct;
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response, Uri};
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
-use crate::protocol::Rope;
+pub(super) use self::body::{RopeBody, ServerBody};
+use self::direct::Direct;
 use crate::wakes::SparingExecutor;
 
 /// Sends requests to one server. Clones share the connections.
 #[derive(Clone)]
 pub(super) struct HttpClient(Wire);
-
-/// A body in pieces, whose length is known.
-#[derive(Debug)]
-pub(super) struct RopeBody {
-    pieces: VecDeque<Bytes>,
-    left: u64,
-}
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -41,7 +34,7 @@ pub(super) struct SendError {
     pub(super) taken: Taken,
     /// Where the server should be, for a person. No secrets.
     at: String,
-    source: hyper_util::client::legacy::Error,
+    source: BoxError,
 }
 
 /// Whether the server can have seen a request that failed.
@@ -61,8 +54,11 @@ pub(super) struct NoClient(io::Error);
 
 #[derive(Clone)]
 enum Wire {
-    Plain(Client<Bounded<HttpConnector>, RopeBody>),
-    Tls(Client<Bounded<HttpsConnector<HttpConnector>>, RopeBody>),
+    Plain(Arc<Direct>),
+    Tls(Box<Client<Bounded<HttpsConnector<HttpConnector>>, RopeBody>>),
+    /// HTTP/2 without TLS, which no server of the field speaks.
+    #[cfg(test)]
+    Http2(Box<Client<Bounded<HttpConnector>, RopeBody>>),
 }
 
 /// A connector that takes no longer than this, TLS handshake included.
@@ -87,30 +83,31 @@ impl HttpClient {
         http.set_keepalive_interval(Some(KEEP_ALIVE / 3));
         http.set_keepalive_retries(Some(3));
         http.enforce_http(false);
-        let builder = builder();
         if !https {
-            return Ok(Self(Wire::Plain(builder.build(Bounded(http, connect)))));
+            return Ok(Self(Wire::Plain(Arc::new(Direct::new(Bounded(http, connect), IDLE)))));
         }
         let tls = hyper_rustls::HttpsConnectorBuilder::new().with_native_roots().map_err(NoClient)?;
         let tls = tls.https_or_http().enable_all_versions().wrap_connector(http);
-        Ok(Self(Wire::Tls(builder.build(Bounded(tls, connect)))))
+        Ok(Self(Wire::Tls(Box::new(builder().build(Bounded(tls, connect))))))
     }
 
-    /// A client that speaks HTTP/2 without TLS, which no server of the field does.
+    /// A client that speaks HTTP/2 without TLS.
     #[cfg(test)]
     pub(super) fn http2_only(connect: Duration) -> Self {
         let connector = Bounded(HttpConnector::new(), connect);
-        Self(Wire::Plain(builder().http2_only(true).build(connector)))
+        Self(Wire::Http2(Box::new(builder().http2_only(true).build(connector))))
     }
 
     /// Sends a request. A request that met the close of a kept connection before a byte of it went out is
     /// sent on another connection.
-    pub(super) async fn send(&self, request: Request<RopeBody>) -> Result<Response<Incoming>, SendError> {
+    pub(super) async fn send(&self, request: Request<RopeBody>) -> Result<Response<ServerBody>, SendError> {
         let response = match &self.0 {
-            Wire::Plain(client) => client.request(request),
+            Wire::Plain(direct) => return direct.send(request).await,
             Wire::Tls(client) => client.request(request),
+            #[cfg(test)]
+            Wire::Http2(client) => client.request(request),
         };
-        response.await.map_err(SendError::new)
+        response.await.map(ServerBody::pooled).map_err(SendError::of_pool)
     }
 }
 
@@ -119,6 +116,8 @@ impl fmt::Debug for HttpClient {
         f.write_str(match self.0 {
             Wire::Plain(_) => "HttpClient(plain)",
             Wire::Tls(_) => "HttpClient(tls)",
+            #[cfg(test)]
+            Wire::Http2(_) => "HttpClient(HTTP/2)",
         })
     }
 }
@@ -153,44 +152,22 @@ where
     }
 }
 
-impl RopeBody {
-    /// No body.
-    pub(super) fn empty() -> Self {
-        Self::from(Rope::default())
-    }
-}
-
-impl From<Rope> for RopeBody {
-    fn from(rope: Rope) -> Self {
-        let left = u64::try_from(rope.len()).unwrap_or(u64::MAX);
-        Self { pieces: rope.into_pieces().into(), left }
-    }
-}
-
-impl Body for RopeBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.pieces.pop_front();
-        if let Some(piece) = &piece {
-            self.left = self.left.saturating_sub(u64::try_from(piece.len()).unwrap_or(u64::MAX));
-        }
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    /// Exact, so that the request has a `Content-Length`: small servers cannot read chunked ones.
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
-    }
-}
-
 impl SendError {
-    fn new(source: hyper_util::client::legacy::Error) -> Self {
+    fn new(taken: Taken, source: BoxError) -> Self {
+        Self { taken, at: "the server".to_owned(), source }
+    }
+
+    fn no_connection(source: BoxError) -> Self {
+        Self::new(Taken::Never, source)
+    }
+
+    /// Why a connection has no answer; `is_unsent` if it gave the request back.
+    fn of_exchange(source: hyper::Error, is_unsent: bool) -> Self {
+        let taken = if is_unsent || given_back(&source) { Taken::GivenBack } else { Taken::Unknown };
+        Self::new(taken, source.into())
+    }
+
+    fn of_pool(source: hyper_util::client::legacy::Error) -> Self {
         let taken = if source.is_connect() {
             Taken::Never
         } else if causes(&source).any(given_back) {
@@ -198,7 +175,7 @@ impl SendError {
         } else {
             Taken::Unknown
         };
-        Self { taken, at: "the server".to_owned(), source }
+        Self::new(taken, source.into())
     }
 
     /// With where the server should be.
@@ -209,7 +186,7 @@ impl SendError {
 
     /// The innermost cause, for a person.
     pub(super) fn why(&self) -> String {
-        let why = why(&self.source);
+        let why = why(&*self.source);
         // What rustls says of a server that answers in plain HTTP.
         let is_plain = self.taken == Taken::Never && format!("{:?}", self.source).contains("InvalidContentType");
         if is_plain { format!("it speaks no TLS there; is it http:// in place of https://? ({why})") } else { why }
@@ -248,7 +225,7 @@ impl fmt::Display for SendError {
 
 impl StdError for SendError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&self.source)
+        Some(&*self.source)
     }
 }
 
@@ -266,7 +243,6 @@ impl StdError for NoClient {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -325,18 +301,5 @@ mod tests {
         let error = sent.unwrap_err();
         assert_eq!(error.taken, Taken::Never);
         assert!(error.why().starts_with("it speaks no TLS there; is it http:// in place of"), "{}", error.why());
-    }
-
-    #[tokio::test]
-    async fn a_body_says_its_length_and_gives_its_pieces_uncopied() {
-        let piece = Bytes::from_static(b"abc");
-        let mut rope = Rope::from(piece.clone());
-        rope.push(Bytes::from_static(b"de"));
-        let mut body = RopeBody::from(rope);
-        assert_eq!(body.size_hint().exact(), Some(5));
-        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert_eq!((first.as_ptr(), body.size_hint().exact()), (piece.as_ptr(), Some(2)));
-        assert_eq!(body.collect().await.unwrap().to_bytes(), "de");
-        assert!(RopeBody::empty().is_end_stream());
     }
 }

@@ -3,29 +3,25 @@
 //!
 //! A call with a price or a record is kept back until its server can take it, any other from the moment in which it has to
 //! wait. It goes only when this lets it go: its price is paid then, and its record says that it runs. Before that no time of
-//! its run goes by, it costs nothing, it gives its slot back if it waits, a task of it is queued, and if it ends it was
-//! never sent.
+//! its run goes by, it costs nothing, a task of it is queued, and if it ends it was never sent. Its slot it keeps: a place
+//! at the server is kept for it, which only as many calls may have as may run.
+//!
+//! How it waits and is let go is here; what becomes of its price and its record meanwhile is in a file each.
+
+mod price;
+mod record;
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use super::admission::Entry;
 use super::attend::{Attendance, Reach};
 use super::clock::RunClock;
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
-use super::live::Phase;
-use super::promote::{Seed, Why};
-use super::run::{Permits, Run};
-use super::seat::{Held, Seat, Standing};
+use super::seat::Seat;
 use super::shown::Stage;
-use super::{Promotion, Sends};
 use crate::history::End;
 use crate::protocol::{Event, Failure, Outcome, Reason, Retry, StopCause, WaitsFor};
-use crate::task::State;
-
-/// How long the record waits for the store before the call is attended again.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Attendance {
     /// The same, for a call that has waited since then.
@@ -75,7 +71,7 @@ impl Attendance {
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 
-    /// The call waits for this; `None` if no more may wait, or it has ended.
+    /// The call waits for this; `None` if it has ended.
     pub(super) async fn is_held_up(&mut self, seat: Seat, what: WaitsFor) -> Option<Seat> {
         if !self.running.keep_back() {
             // It has gone to the server meanwhile.
@@ -85,22 +81,6 @@ impl Attendance {
             live.waits(what);
         }
         let before = std::mem::replace(&mut self.reach, Reach::Waits(what));
-        if before == Reach::Sent {
-            // A server that gave it back has not run it, however long that took.
-            (self.clock, self.alive) = (RunClock::start(self.run.plan.policy.timeout), Duration::ZERO);
-        }
-        // What a lost run has cost is not given back.
-        if let Some(fare) = self.fare.as_mut().filter(|_| before == Reach::Sent && self.run.reruns == 0) {
-            fare.held_up();
-        }
-        // Who has the turn at such a server is not to wait for a slot, or the server would wait with it.
-        if let Some(permits) = self.permits.as_mut().filter(|_| self.run.plan.sends != Sends::InTurn) {
-            let Run { shared, principal, plan, .. } = &self.run;
-            if let Err(refused) = shared.admission.set_aside(principal, plan, permits, what) {
-                self.is_not_sent(seat, refused).await;
-                return None;
-            }
-        }
         match before {
             Reach::Waits(_) => Some(seat),
             Reach::Kept => {
@@ -111,6 +91,9 @@ impl Attendance {
                 seat
             }
             Reach::Sent => {
+                // A server that gave it back has not run it, however long that took.
+                (self.clock, self.alive) = (RunClock::start(self.run.plan.policy.timeout), Duration::ZERO);
+                self.price_is_given_back();
                 self.run.is_recorded_as_waiting(&seat).await;
                 Some(seat)
             }
@@ -135,32 +118,15 @@ impl Attendance {
         is_over && self.is_unsent()
     }
 
-    /// Lets a call go that was kept back, as soon as it has a slot again, is paid, and its record says that it runs; `None`
-    /// if it has ended.
+    /// Lets a call go that was kept back, as soon as it is paid and its record says that it runs; `None` if it has ended.
     pub(super) async fn begins(&mut self, seat: Seat) -> Option<Seat> {
-        let seat = match self.permits.take() {
-            Some(permits) => match self.run.wait_again(seat, permits.come_back(), self.until).await {
-                Some((seat, permits)) => {
-                    self.permits = Some(permits);
-                    Some(seat)
-                }
-                None => None,
-            },
-            None => Some(seat),
-        };
-        let begun = match seat {
-            Some(seat) => self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await,
-            None => None,
-        };
-        let Some(seat) = begun else {
+        let Some(seat) = self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await else {
             self.running.stop(StopCause::Caller);
             return None;
         };
         self.reach = Reach::Sent;
         self.run.is_sent();
-        if let Some(fare) = &mut self.fare {
-            fare.sent();
-        }
+        self.price_is_spent();
         self.running.let_go();
         Some(seat)
     }
@@ -179,54 +145,6 @@ impl Attendance {
     }
 }
 
-impl Run {
-    /// Waits for the slots of a call whose server would take it now.
-    async fn wait_again(&self, seat: Seat, entry: Entry, until: Instant) -> Option<(Seat, Permits)> {
-        if let (Entry::Wait(ticket), Some(live)) = (&entry, seat.live()) {
-            live.queued(ticket.watcher());
-        }
-        self.wait(seat, entry, until).await
-    }
-
-    /// Records that a call waits that could not be sent when it was let go: its server had ended by then.
-    async fn is_recorded_as_waiting(&self, seat: &Seat) {
-        let Some(id) = seat.record() else { return };
-        // If it is not written, the next process takes the run for a lost one: that is safe.
-        match timeout(PATIENCE, self.shared.store.wait(&id)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                tracing::debug!(task = ?id, %error, "that a call waits for its server is not recorded");
-            }
-            Err(_) => tracing::debug!(task = ?id, "that a call waits for its server is not recorded in time"),
-        }
-    }
-
-    /// Gives the handle of a call that is to be a task at once and waits for its server; `None` if it was refused.
-    async fn hands_out_waiting(&self, seat: Seat, what: WaitsFor) -> Option<Seat> {
-        match (seat, self.plan.way.promotion) {
-            (Seat::Held(held), Promotion::AtOnce) => {
-                self.make_at_once(held, Seed::silent(State::Queued, Phase::Waits(what), Why::Mode)).await
-            }
-            (seat, _) => Some(seat),
-        }
-    }
-
-    /// Makes sure that the record of a call whose caller is held says that it runs.
-    pub(super) async fn start_held(&self, mut held: Held) -> Option<Seat> {
-        let Some(recorded) = held.take_record() else { return Some(Seat::Held(held)) };
-        match self.start(recorded.without_caller()).await {
-            Some(Seat::Task(owned)) => {
-                let standing = Standing::Recorded(Box::new(owned.into_record()));
-                Some(Seat::Held(Held { standing, ..held }))
-            }
-            Some(Seat::Held(_) | Seat::Parked(_)) | None => {
-                held.done(self.not_sent(not_recorded()));
-                None
-            }
-        }
-    }
-}
-
 /// The turn of a call has not come in time.
 pub(super) fn no_turn(limit: Duration) -> Failure {
     let limit = humantime::format_duration(limit);
@@ -238,8 +156,4 @@ pub(super) fn no_turn(limit: Duration) -> Failure {
         ),
         Retry::SOON,
     )
-}
-
-fn not_recorded() -> Failure {
-    Failure::new(Reason::NotStarted, "the call could not be recorded in time, and was not sent", Retry::SOON)
 }
