@@ -268,6 +268,9 @@ impl Attendance {
         };
         if let Event::Done(outcome) = &event {
             self.remember(end_of(outcome));
+            if let Outcome::Failed(_) = outcome {
+                Box::pin(self.ends_with(&seat, outcome)).await;
+            }
         }
         let seat = if self.is_past_wait(&event) { Box::pin(self.begins(seat)).await? } else { seat };
         match (event, seat) {

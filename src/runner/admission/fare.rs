@@ -99,9 +99,10 @@ impl Fare {
         self.stage = Stage::Sent(Cost::ZERO);
     }
 
-    /// The call was not sent after all: its price is kept for it, until it is paid again.
+    /// The call was not sent after all: what was counted is given back, and its price kept for it until it is paid again.
     pub(in crate::runner) fn held_up(&mut self) {
-        if self.stage == Stage::Sent(Cost::ZERO) {
+        if let Stage::Sent(counted) = self.stage {
+            self.purses.refund(&self.purse, counted);
             self.purses.take_back(&self.purse, self.price);
             self.stage = Stage::Reserved;
         }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::attend::{Attendance, Reach};
+use super::clock::RunClock;
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
 use super::seat::Seat;
 use super::shown::Stage;
@@ -90,8 +91,7 @@ impl Attendance {
                 seat
             }
             Reach::Sent => {
-                self.price_is_given_back();
-                self.run.is_recorded_as_waiting(&seat).await;
+                self.never_ran(&seat).await;
                 Some(seat)
             }
         }
@@ -100,6 +100,24 @@ impl Attendance {
     /// Whether the call was kept back, and its server can take it now.
     pub(super) fn is_past_wait(&self, event: &Event) -> bool {
         let is_over = match event {
+    /// The server turns out to have taken nothing of a call that was let go: it has not run, and has cost nothing.
+    async fn never_ran(&mut self, seat: &Seat) {
+        self.clock = RunClock::start(self.run.plan.policy.timeout);
+        self.alive = Duration::ZERO;
+        self.price_is_given_back();
+        self.run.is_recorded_as_waiting(seat).await;
+    }
+
+    /// The call ends so. If that says that the server never took it, it has cost nothing.
+    pub(super) async fn ends_with(&mut self, seat: &Seat, outcome: &Outcome) {
+        let Outcome::Failed(failure) = outcome else { return };
+        // A run that was found again, or that is the second one, was taken before.
+        let is_first = self.run.reruns == 0 && self.anchoring.is_none();
+        if is_first && self.is_charged() && !self.is_unsent() && failure.reason.is_of_unsent() {
+            self.never_ran(seat).await;
+        }
+    }
+
             Event::Waits(_)
             | Event::Log(_)
             | Event::Notification(_)
