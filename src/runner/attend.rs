@@ -201,7 +201,7 @@ impl Attendance {
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
                 (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held, Why::Threshold)).await,
-                (Wish::GoOn, seat) => Some(seat.without_caller()),
+                (Wish::GoOn, seat) => Box::pin(self.goes_on_without_caller(seat)).await,
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
                     None

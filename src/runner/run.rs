@@ -204,7 +204,11 @@ impl Run {
                         }
                         seat
                     }
-                    (Wish::GoOn, seat) => seat.without_caller(),
+                    (Wish::GoOn, seat) => {
+                        let seat = self.goes_on_without_caller(seat, queued_at(&ticket)).await?;
+                        self.showing.hide();
+                        seat
+                    }
                     (Wish::Promote | Wish::Stop, seat) => {
                         seat.stopped().await;
                         return None;

@@ -170,17 +170,6 @@ impl Seat {
         }
     }
 
-    /// The caller left, and the call goes on.
-    pub(super) fn without_caller(self) -> Self {
-        match self {
-            Self::Held(mut held) => match held.take_record() {
-                Some(recorded) => Self::Task(recorded.without_caller()),
-                None => Self::Held(held),
-            },
-            other @ (Self::Task(_) | Self::Parked(_)) => other,
-        }
-    }
-
     /// Whether there is a task to be ended in the store.
     pub(super) fn is_recorded(&self) -> bool {
         self.record().is_some()

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::attend::{Attendance, Reach};
 use super::clock::RunClock;
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
+use super::live::Phase;
 use super::seat::Seat;
 use super::shown::Stage;
 use crate::history::End;
@@ -148,6 +149,19 @@ impl Attendance {
 
     /// Leaves a call that waits to the next process, if that can send it; else it ends.
     pub(super) async fn leave_unsent(&mut self, seat: Seat) {
+    /// The caller left, and the call goes on; `None` if it has ended.
+    pub(super) async fn goes_on_without_caller(&mut self, seat: Seat) -> Option<Seat> {
+        let phase = match self.reach {
+            Reach::Waits(what) => Phase::Waits(what),
+            Reach::Kept | Reach::Sent => Phase::Running { progress: None },
+        };
+        let seat = self.run.goes_on_without_caller(seat, phase).await;
+        if seat.is_none() {
+            self.running.stop(StopCause::Caller);
+        }
+        seat
+    }
+
         self.running.stop(StopCause::GivenUp(Reason::Stopping));
         self.run.leave_waiting(seat).await;
     }
