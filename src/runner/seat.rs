@@ -170,6 +170,13 @@ impl Seat {
         }
     }
 
+    /// The call ends so also for those who have joined it, and have no record yet to see that by: none of them begins it.
+    pub(super) fn is_over_for_all(&self, failure: &Failure) {
+        if let Self::Held(Held { standing: Standing::Reserved(reservation), .. }) = self {
+            reservation.ended(failure);
+        }
+    }
+
     /// Whether there is a task to be ended in the store.
     pub(super) fn is_recorded(&self) -> bool {
         self.record().is_some()

@@ -1,7 +1,7 @@
 //! Callers who leave.
 
 use raincheck::config::{Dedupe, Mode, OwnerRules, ToolPolicy};
-use raincheck::protocol::{Call, Outcome, Principal, Reply, ReplySender, WaitsFor};
+use raincheck::protocol::{Call, Outcome, Principal, Reason, Reply, ReplySender, WaitsFor};
 use tokio::time::timeout;
 
 use crate::callers::{
@@ -208,5 +208,37 @@ async fn a_call_that_waits_and_has_no_key_of_its_own_or_is_cancelled_leaves_the_
         running.done(done());
         settle_down().await;
         proxy.assert_sent_no_more();
+    }
+}
+
+#[tokio::test]
+async fn an_operator_ends_a_call_that_waits_for_all_who_have_joined_it() {
+    for repeats in [call as fn(Kind) -> Call, derived] {
+        let mut in_line_proxy = Proxy::new(narrow(Mode::Auto, Dedupe::Running));
+        let ((running, _first), one) = in_line(&mut in_line_proxy, repeats(Kind::Plain)).await;
+        let mut starting_proxy =
+            Proxy::gated(ToolPolicy { dedupe: Dedupe::Running, ..policy(Mode::Auto) }, OwnerRules::default());
+        let other = starting_proxy.send(repeats(Kind::Plain)).await.in_background();
+        let (_, server) = starting_proxy.next_sent().await;
+        server.waits(WaitsFor::Start);
+        for (proxy, one) in [(&mut in_line_proxy, one), (&mut starting_proxy, other)] {
+            let (two, three) = (proxy.send(repeats(Kind::Tasks)).await, proxy.send(repeats(Kind::Plain)).await);
+            let all = [one, two.in_background(), three.in_background()];
+            settle_down().await;
+            let held = proxy.runner.held().all();
+            assert_eq!(held.len(), 1);
+            held[0].cancel();
+            for reply in all {
+                let Outcome::Failed(failure) = outcome(reply).await else { panic!("it goes on") };
+                assert_eq!(failure.reason, Reason::NotStarted);
+                assert!(failure.message.contains("operator has cancelled"), "{}", failure.message);
+            }
+            assert!(proxy.runner.held().is_empty() && proxy.runner.waiting() == 0);
+        }
+        assert!(!timeout(PATIENCE, server.begins()).await.unwrap(), "it was sent after that");
+        running.done(done());
+        settle_down().await;
+        in_line_proxy.assert_sent_no_more();
+        starting_proxy.assert_sent_no_more();
     }
 }

@@ -65,7 +65,9 @@ impl Attendance {
     /// An operator has stopped the call.
     pub(super) async fn is_stopped_by_operator(&mut self, seat: Seat) {
         if self.is_unsent() {
-            return self.is_not_sent(seat, not_begun_for_operator()).await;
+            let failure = not_begun_for_operator();
+            seat.is_over_for_all(&failure);
+            return self.is_not_sent(seat, failure).await;
         }
         self.remember(End::Cancelled);
         self.tell_to_stop(StopCause::Operator);
@@ -98,9 +100,6 @@ impl Attendance {
         }
     }
 
-    /// Whether the call was kept back, and its server can take it now.
-    pub(super) fn is_past_wait(&self, event: &Event) -> bool {
-        let is_over = match event {
     /// The server turns out to have taken nothing of a call that was let go: it has not run, and has cost nothing.
     async fn never_ran(&mut self, seat: &Seat) {
         self.clock = RunClock::start(self.run.plan.policy.timeout);
@@ -119,6 +118,9 @@ impl Attendance {
         }
     }
 
+    /// Whether the call was kept back, and its server can take it now.
+    pub(super) fn is_past_wait(&self, event: &Event) -> bool {
+        let is_over = match event {
             Event::Waits(_)
             | Event::Log(_)
             | Event::Notification(_)
@@ -147,8 +149,6 @@ impl Attendance {
         Some(seat)
     }
 
-    /// Leaves a call that waits to the next process, if that can send it; else it ends.
-    pub(super) async fn leave_unsent(&mut self, seat: Seat) {
     /// The caller left, and the call goes on; `None` if it has ended.
     pub(super) async fn goes_on_without_caller(&mut self, seat: Seat) -> Option<Seat> {
         let phase = match self.reach {
@@ -162,6 +162,8 @@ impl Attendance {
         seat
     }
 
+    /// Leaves a call that waits to the next process, if that can send it; else it ends.
+    pub(super) async fn leave_unsent(&mut self, seat: Seat) {
         self.running.stop(StopCause::GivenUp(Reason::Stopping));
         self.run.leave_waiting(seat).await;
     }
