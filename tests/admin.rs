@@ -384,10 +384,11 @@ async fn a_held_call_that_is_no_task_is_seen_and_stopped_wherever_it_is() {
     assert_eq!((status, &shown["id"]), (200, &run["id"]));
     let (status, gone) = operators.value(&format!("POST /api/tasks/{}/cancel", id(wait))).await;
     assert_eq!((status, &gone["state"]), (200, &json!("cancelled")), "{gone}");
+    assert!(gone["statusMessage"].as_str().unwrap().ends_with("s, and over now"), "{gone}");
     assert_eq!(timeout(PATIENCE, waiting).await.unwrap().unwrap()["failed"], "not_started");
     assert!(!server.is_cancelled());
     let (status, gone) = operators.value(&format!("POST /api/tasks/{}/cancel", id(run))).await;
-    assert_eq!((status, &gone["state"]), (200, &json!("cancelled")), "{gone}");
+    assert_eq!((status, &gone["state"], &gone["ownerName"]), (200, &json!("cancelled"), &json!("ann")), "{gone}");
     assert_eq!(timeout(PATIENCE, running).await.unwrap().unwrap()["failed"], "outcome_unknown");
     timeout(PATIENCE, server.cancelled()).await.expect("the server was not told to stop");
     assert!(held(&operators, 0).await.is_empty());

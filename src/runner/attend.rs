@@ -201,7 +201,7 @@ impl Attendance {
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
                 (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held, Why::Threshold)).await,
-                (Wish::GoOn, seat) => Some(seat.without_caller()),
+                (Wish::GoOn, seat) => Box::pin(self.goes_on_without_caller(seat)).await,
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
                     None
@@ -268,6 +268,9 @@ impl Attendance {
         };
         if let Event::Done(outcome) = &event {
             self.remember(end_of(outcome));
+            if let Outcome::Failed(_) = outcome {
+                Box::pin(self.ends_with(&seat, outcome)).await;
+            }
         }
         let seat = if self.is_past_wait(&event) { Box::pin(self.begins(seat)).await? } else { seat };
         match (event, seat) {

@@ -170,14 +170,10 @@ impl Seat {
         }
     }
 
-    /// The caller left, and the call goes on.
-    pub(super) fn without_caller(self) -> Self {
-        match self {
-            Self::Held(mut held) => match held.take_record() {
-                Some(recorded) => Self::Task(recorded.without_caller()),
-                None => Self::Held(held),
-            },
-            other @ (Self::Task(_) | Self::Parked(_)) => other,
+    /// The call ends so also for those who have joined it, and have no record yet to see that by: none of them begins it.
+    pub(super) fn is_over_for_all(&self, failure: &Failure) {
+        if let Self::Held(Held { standing: Standing::Reserved(reservation), .. }) = self {
+            reservation.ended(failure);
         }
     }
 

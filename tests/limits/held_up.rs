@@ -287,6 +287,37 @@ async fn a_call_that_could_not_be_sent_when_it_was_let_go_is_paid_when_it_is() {
 }
 
 #[tokio::test]
+async fn a_call_that_its_server_turns_out_never_to_have_taken_costs_nothing_however_late_that_is_known() {
+    let reached = async |proxy: &Proxy, is: fn(f64) -> bool, why: &str| {
+        let looked = async {
+            while !is(spent(proxy)) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, looked).await.expect(why);
+    };
+    for (mode, ends) in [(Mode::Task, true), (Mode::Sync, true), (Mode::Task, false)] {
+        let priced = ToolPolicy { price: cost(2), price_per_minute: cost(600), mode, ..policy(mode) };
+        let mut proxy = Proxy::gated(priced, budget(500));
+        let reply = proxy.send_in_background(of("ann"));
+        let (_, sender) = proxy.next_sent().await;
+        assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+        reached(&proxy, |spent| spent > 2.5, "its time is not counted").await;
+        if ends {
+            sender.done(Outcome::Failed(Failure::new(Reason::NotStarted, "connection refused", Retry::SOON)));
+        } else {
+            sender.waits(WaitsFor::Start);
+        }
+        reached(&proxy, |spent| spent < 0.01, "what was never taken is paid").await;
+        if mode == Mode::Task {
+            let id = id_of(&reply.await.unwrap());
+            let task = if ends { proxy.ended(&id).await } else { proxy.get(&id).await };
+            assert_eq!(task["_meta"]["dev.raincheck/cost"], 0, "{task}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_second_run_that_waits_for_its_server_at_a_crash_or_a_stop_is_sent_by_the_next_process() {
     let again = || ToolPolicy { price: cost(2), on_lost: OnLost::Rerun, ..policy(Mode::Task) };
     for crashes in [true, false] {

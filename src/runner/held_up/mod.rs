@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::attend::{Attendance, Reach};
 use super::clock::RunClock;
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
+use super::live::Phase;
 use super::seat::Seat;
 use super::shown::Stage;
 use crate::history::End;
@@ -64,7 +65,9 @@ impl Attendance {
     /// An operator has stopped the call.
     pub(super) async fn is_stopped_by_operator(&mut self, seat: Seat) {
         if self.is_unsent() {
-            return self.is_not_sent(seat, not_begun_for_operator()).await;
+            let failure = not_begun_for_operator();
+            seat.is_over_for_all(&failure);
+            return self.is_not_sent(seat, failure).await;
         }
         self.remember(End::Cancelled);
         self.tell_to_stop(StopCause::Operator);
@@ -91,12 +94,27 @@ impl Attendance {
                 seat
             }
             Reach::Sent => {
-                // A server that gave it back has not run it, however long that took.
-                (self.clock, self.alive) = (RunClock::start(self.run.plan.policy.timeout), Duration::ZERO);
-                self.price_is_given_back();
-                self.run.is_recorded_as_waiting(&seat).await;
+                self.never_ran(&seat).await;
                 Some(seat)
             }
+        }
+    }
+
+    /// The server turns out to have taken nothing of a call that was let go: it has not run, and has cost nothing.
+    async fn never_ran(&mut self, seat: &Seat) {
+        self.clock = RunClock::start(self.run.plan.policy.timeout);
+        self.alive = Duration::ZERO;
+        self.price_is_given_back();
+        self.run.is_recorded_as_waiting(seat).await;
+    }
+
+    /// The call ends so. If that says that the server never took it, it has cost nothing.
+    pub(super) async fn ends_with(&mut self, seat: &Seat, outcome: &Outcome) {
+        let Outcome::Failed(failure) = outcome else { return };
+        // A run that was found again, or that is the second one, was taken before.
+        let is_first = self.run.reruns == 0 && self.anchoring.is_none();
+        if is_first && self.is_charged() && !self.is_unsent() && failure.reason.is_of_unsent() {
+            self.never_ran(seat).await;
         }
     }
 
@@ -129,6 +147,19 @@ impl Attendance {
         self.price_is_spent();
         self.running.let_go();
         Some(seat)
+    }
+
+    /// The caller left, and the call goes on; `None` if it has ended.
+    pub(super) async fn goes_on_without_caller(&mut self, seat: Seat) -> Option<Seat> {
+        let phase = match self.reach {
+            Reach::Waits(what) => Phase::Waits(what),
+            Reach::Kept | Reach::Sent => Phase::Running { progress: None },
+        };
+        let seat = self.run.goes_on_without_caller(seat, phase).await;
+        if seat.is_none() {
+            self.running.stop(StopCause::Caller);
+        }
+        seat
     }
 
     /// Leaves a call that waits to the next process, if that can send it; else it ends.
