@@ -81,7 +81,12 @@ impl OwnerRules {
 
     /// Whether any owner has a budget.
     pub fn any_budget(&self) -> bool {
-        self.all.budget.is_some() || self.named.values().any(|limits| limits.budget.is_some())
+        self.longest_budget().is_some()
+    }
+
+    /// The longest time that any budget is for; `None` if no owner has one.
+    pub fn longest_budget(&self) -> Option<Duration> {
+        std::iter::once(&self.all).chain(self.named.values()).filter_map(|limits| Some(limits.budget?.per)).max()
     }
 }
 

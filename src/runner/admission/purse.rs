@@ -31,6 +31,8 @@ pub(super) struct Purses {
     /// Fires when runs are to end: then all is written at once.
     ending: CancellationToken,
     known: SharedMap<[u8; 32], Arc<Purse>>,
+    /// The longest time that any budget is for.
+    longest: Duration,
 }
 
 /// What one owner has spent.
@@ -43,9 +45,11 @@ pub(super) struct Purse {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     ledger: Ledger,
+    /// For how long spending counts: the time of its owner's budget, and the longest of all until its owner comes.
+    per: Duration,
     /// Prices of calls that were let in and not sent yet.
     reserved: Cost,
     /// Whether a job is about to write it.
@@ -65,7 +69,9 @@ impl Purses {
     /// With what is in the store, if anybody has a budget. Reads the disk.
     pub(super) fn open(store: &Store, jobs: &Jobs, ending: &CancellationToken, rules: &OwnerRules) -> Arc<Self> {
         let known = SharedMap::default();
-        let shelf = if rules.any_budget() { store.shelf(Shelf::Budget) } else { Ok(Vec::new()) };
+        let longest = rules.longest_budget();
+        let shelf = if longest.is_some() { store.shelf(Shelf::Budget) } else { Ok(Vec::new()) };
+        let longest = longest.unwrap_or_default();
         let written = shelf.unwrap_or_else(|error| {
             tracing::error!(%error, "what owners have spent cannot be read; their budgets begin anew");
             Vec::new()
@@ -76,9 +82,9 @@ impl Purses {
                 tracing::warn!("what an owner has spent cannot be read");
                 continue;
             };
-            known.insert(digest, Arc::new(Purse::new(&digest, ledger)));
+            known.insert(digest, Arc::new(Purse::new(&digest, ledger, longest)));
         }
-        Arc::new(Self { store: store.clone(), jobs: jobs.clone(), ending: ending.clone(), known })
+        Arc::new(Self { store: store.clone(), jobs: jobs.clone(), ending: ending.clone(), known, longest })
     }
 
     /// The time by which spending is counted.
@@ -90,26 +96,31 @@ impl Purses {
     pub(super) fn of(self: &Arc<Self>, principal: &Principal, budget: Budget) -> Arc<Purse> {
         let owner: Owner = self.store.owner(principal);
         if let Some(known) = self.known.get(owner.digest()) {
+            known.state().per = budget.per;
             return known;
         }
         if self.known.len() >= FEW {
-            self.forget_unused(budget);
+            self.forget_unused();
         }
-        let key = if self.known.len() >= MOST { CROWD } else { *owner.digest() };
-        self.known.update_or_insert(key, || Arc::new(Purse::new(&key, Ledger::default())), |purse| Arc::clone(purse))
+        // Spending of the crowd counts for as long as that of any of them could.
+        let (key, per) =
+            if self.known.len() >= MOST { (CROWD, self.longest) } else { (*owner.digest(), budget.per) };
+        let make = || Arc::new(Purse::new(&key, Ledger::default(), per));
+        self.known.update_or_insert(key, make, |purse| Arc::clone(purse))
     }
 
-    /// Forgets purses of which nothing counts any more.
-    fn forget_unused(self: &Arc<Self>, budget: Budget) {
+    /// Forgets purses of which nothing counts any more, each by the time of its own budget.
+    fn forget_unused(self: &Arc<Self>) {
         let (now, mut unused) = (self.store.clock().now(), Vec::new());
-        self.known.retain(|_, purse| {
+        self.known.retain(|digest, purse| {
             let mut state = purse.state();
-            state.ledger.forget(budget.per, now);
+            let per = state.per;
+            state.ledger.forget(per, now);
             // Whoever has the purse may be about to spend.
             let is_used = !state.ledger.is_empty() || state.is_due || Arc::strong_count(purse) > 1;
             drop(state);
             if !is_used {
-                unused.push(purse.name.clone());
+                unused.push(*digest);
             }
             is_used
         });
@@ -118,12 +129,24 @@ impl Purses {
         }
         let purses = Arc::clone(self);
         self.jobs.spawn("forget purses", async move {
-            for name in unused {
-                if let Err(error) = purses.store.shelve(Shelf::Budget, &name, None).await {
-                    tracing::debug!(%error, "an old purse stays in the store");
-                }
+            for digest in unused {
+                purses.unshelve(&digest).await;
             }
         });
+    }
+
+    /// Takes what an owner had spent from the shelf, unless the owner is back.
+    async fn unshelve(self: &Arc<Self>, digest: &[u8; 32]) {
+        if self.known.with(digest, |_| ()).is_some() {
+            return;
+        }
+        if let Err(error) = self.store.shelve(Shelf::Budget, &HEXLOWER.encode(digest), None).await {
+            tracing::debug!(%error, "an old purse stays in the store");
+        }
+        // One who came back in this moment may have written it before it was taken away.
+        if let Some(purse) = self.known.get(digest) {
+            self.write(&purse).await;
+        }
     }
 
     /// Lets a start that costs `price` in, and keeps that much for it.
@@ -173,7 +196,8 @@ impl Purses {
     /// Whether the budget covers a start.
     fn cover(&self, state: &mut State, budget: Budget, price: Cost) -> Result<(), Failure> {
         let now = self.store.clock().now();
-        state.ledger.forget(budget.per, now);
+        let per = state.per;
+        state.ledger.forget(per, now);
         let left = minus(budget.amount, state.ledger.spent().plus(state.reserved));
         // A run that is paid by the minute needs a little.
         let wanted = price.max(Cost::from_millionths(1));
@@ -181,7 +205,7 @@ impl Purses {
             return Ok(());
         }
         // What is reserved is as good as spent now, if that is what has to be waited for.
-        let frees = || state.ledger.frees(minus(wanted, left), budget.per, now).unwrap_or(budget.per);
+        let frees = || state.ledger.frees(minus(wanted, left), per, now).unwrap_or(per);
         let wait = (wanted <= budget.amount).then(frees);
         Err(refusal::over_budget(price, left, budget, wait))
     }
@@ -190,7 +214,8 @@ impl Purses {
     pub(super) fn spend(self: &Arc<Self>, purse: &Arc<Purse>, budget: Budget, cost: Cost) -> Cost {
         let now = self.store.clock().now();
         let mut state = purse.state();
-        state.ledger.spend(cost, budget.per, now);
+        let per = state.per;
+        state.ledger.spend(cost, per, now);
         let left = minus(budget.amount, state.ledger.spent());
         if cost != Cost::ZERO {
             self.write_soon(purse, &mut state);
@@ -243,9 +268,9 @@ impl Purses {
 }
 
 impl Purse {
-    fn new(digest: &[u8; 32], ledger: Ledger) -> Self {
+    fn new(digest: &[u8; 32], ledger: Ledger, per: Duration) -> Self {
         let (name, left) = (HEXLOWER.encode(digest), ledger.last());
-        Self { name, left, state: Mutex::new(State { ledger, ..State::default() }) }
+        Self { name, left, state: Mutex::new(State { ledger, per, reserved: Cost::ZERO, is_due: false }) }
     }
 
     /// Until when an earlier process has counted what runs cost that it left; `None` if it has counted nothing.
@@ -258,3 +283,7 @@ impl Purse {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[path = "purse_tests.rs"]
+mod tests;
