@@ -25,6 +25,8 @@ pub(super) async fn of(store: &Store, task: &Committed<Task>) -> Outcome {
         State::Failed { cause: Cause::Ours(failure) } => {
             let mut failure = failure.clone();
             let earlier = match task.key.map(|key| key.source()) {
+                // Whoever calls again begins a new run.
+                Some(_) if failure.retry.retryable() == Some(true) => "; this is how an earlier call of the same ended",
                 Some(KeySource::Caller) => {
                     "; this is how an earlier call with the same key ended, a new run needs another key"
                 }
