@@ -214,8 +214,8 @@ impl Seen<'_> {
             State::Completed { .. } => None,
             State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
             State::Failed { cause: Cause::Ours(failure) } => Some(told(self.task, failure).message),
-            State::Cancelled { by: Canceller::Owner } => Some("cancelled on request".to_owned()),
-            State::Cancelled { by: Canceller::Operator } => Some("cancelled by the operator".to_owned()),
+            State::Cancelled { by: Canceller::Owner, .. } => Some("cancelled on request".to_owned()),
+            State::Cancelled { by: Canceller::Operator, .. } => Some("cancelled by the operator".to_owned()),
         }
     }
 

@@ -32,7 +32,10 @@ pub(super) async fn cancel(tool: &Companion, runner: &Runner, call: &Call) -> Re
     let ended = |task: &Task| task.state.is_terminal();
     let task = job::wait_for(runner, task, Instant::now() + PATIENCE, ended).await?;
     let text = match &task.state {
-        State::Cancelled { .. } => format!(
+        State::Cancelled { sent: false, .. } => {
+            format!("Job {id} is cancelled. Nothing was sent: `{}` has not run for it.", task.tool)
+        }
+        State::Cancelled { sent: true, .. } => format!(
             "Job {id} is cancelled. The server was told to stop; part of the work of `{}` may be done.",
             task.tool
         ),
