@@ -195,6 +195,8 @@ pub enum Promotion {
 pub enum Linger {
     /// This long.
     AtMost(Duration),
+    /// This long, of a server that is not told to stop (`cancel = "never"`).
+    Untold(Duration),
     /// Until the run would have reached its hard limit: the server is known to run on.
     UntilTimeout,
 }

@@ -16,7 +16,7 @@ use crate::jobs::Jobs;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{Event, Failure, Handle, Json, Outcome, Question, Reason, ReplySender, Retry, Rope, reshape};
 use crate::store::Ending;
-use crate::task::TaskId;
+use crate::task::{State, TaskId};
 
 /// Who waits for a run.
 #[derive(Debug)]
@@ -212,8 +212,13 @@ impl Seat {
     pub(super) async fn stopped(self) {
         match self {
             Self::Held(Held { standing: Standing::Recorded(recorded), sender, joined, promote_at }) => {
-                recorded.settler.settle(Ending::Cancelled).await;
-                Held { sender, joined, promote_at, standing: Standing::Plain }.done(Outcome::Failed(cancelled()));
+                let by = recorded.live.canceller();
+                let sent = match recorded.settler.settled(Ending::cancelled(by)).await {
+                    Some(State::Cancelled { sent, .. }) => sent,
+                    _ => true,
+                };
+                let told = Outcome::Failed(cancelled(by, sent));
+                Held { sender, joined, promote_at, standing: Standing::Plain }.done(told);
             }
             Self::Parked(Parked { record: Some(record), .. }) => {
                 let how = "the tool asked its caller, who did not come back in time";

@@ -153,8 +153,10 @@ fn put_state(record: &mut Vec<u8>, state: &State) {
             put_text(record, &failure.message);
             put_retry(record, failure.retry);
         }
-        State::Cancelled { by: Canceller::Owner } => record.push(5),
-        State::Cancelled { by: Canceller::Operator } => record.push(7),
+        State::Cancelled { by: Canceller::Owner, sent: true } => record.push(5),
+        State::Cancelled { by: Canceller::Operator, sent: true } => record.push(7),
+        State::Cancelled { by: Canceller::Owner, sent: false } => record.push(8),
+        State::Cancelled { by: Canceller::Operator, sent: false } => record.push(9),
         State::InputRequired { started, since, questions } => {
             record.push(6);
             put_number(record, started.as_millis());
@@ -405,13 +407,15 @@ impl Reader<'_> {
                 let message = self.text()?;
                 State::Failed { cause: Cause::Ours(Failure::new(reason, message, self.retry()?)) }
             }
-            5 => State::Cancelled { by: Canceller::Owner },
+            5 => State::Cancelled { by: Canceller::Owner, sent: true },
             6 => State::InputRequired {
                 started: self.timestamp()?,
                 since: self.timestamp()?,
                 questions: self.questions()?,
             },
-            7 => State::Cancelled { by: Canceller::Operator },
+            7 => State::Cancelled { by: Canceller::Operator, sent: true },
+            8 => State::Cancelled { by: Canceller::Owner, sent: false },
+            9 => State::Cancelled { by: Canceller::Operator, sent: false },
             _ => return Err(BadRecord::Malformed),
         })
     }

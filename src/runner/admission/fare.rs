@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::ledger::minus;
 use super::purse::{Purse, Purses};
-use super::refusal;
 use crate::config::{Budget, Cost};
 use crate::protocol::{Failure, Principal};
 
@@ -125,8 +124,8 @@ impl Fare {
         self.look_at
     }
 
-    /// Spends what a run of that time costs; fails if the budget is used up and the run costs more by the minute.
-    pub(in crate::runner) fn count(&mut self, ran: Duration) -> Result<(), Failure> {
+    /// Spends what a run of that time costs; fails with the budget if that is used up and the run costs more by the minute.
+    pub(in crate::runner) fn count(&mut self, ran: Duration) -> Result<(), Budget> {
         let Stage::Sent(counted) = self.stage else { return Ok(()) };
         let all = self.per_minute.for_time(ran).max(counted);
         let more = minus(all, counted);
@@ -134,7 +133,7 @@ impl Fare {
         let left = self.purses.spend(&self.purse, self.budget, more);
         self.look_again(ran, left);
         if left == Cost::ZERO && self.per_minute != Cost::ZERO {
-            return Err(refusal::budget_used_up(self.budget));
+            return Err(self.budget);
         }
         Ok(())
     }
