@@ -52,6 +52,7 @@ pub use durability::{count_durable_flush, flush};
 pub use error::{ChangeError, CommitError, Health, LowSpace, ReadError, StoreFailed};
 pub use figures::Figures;
 pub use keys::{Claim, Claimed};
+pub use large::LARGE;
 pub use listing::{Filter, Page, Status};
 pub use luggage::{Anchored, Dispatch, Luggage};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
