@@ -93,6 +93,22 @@ async fn task(proxy: &Proxy, who: &str, tool: &str) -> String {
 }
 
 #[tokio::test]
+async fn a_client_that_closes_its_sending_side_behind_its_request_is_answered() {
+    let proxy = proxy();
+    let operators = Operators::of(&proxy, None).await;
+    task(&proxy, "ann", "export").await;
+    for path in ["/healthz", "/metrics", "/api/tasks"] {
+        let mut stream = TcpStream::connect(operators.address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", operators.address);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("not closed").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_probe_is_answered_at_once_whoever_else_holds_connections_and_says_nothing() {
     let proxy = proxy();
     let operators = Operators::of(&proxy, None).await;
@@ -368,10 +384,11 @@ async fn a_held_call_that_is_no_task_is_seen_and_stopped_wherever_it_is() {
     assert_eq!((status, &shown["id"]), (200, &run["id"]));
     let (status, gone) = operators.value(&format!("POST /api/tasks/{}/cancel", id(wait))).await;
     assert_eq!((status, &gone["state"]), (200, &json!("cancelled")), "{gone}");
+    assert!(gone["statusMessage"].as_str().unwrap().ends_with("s, and over now"), "{gone}");
     assert_eq!(timeout(PATIENCE, waiting).await.unwrap().unwrap()["failed"], "not_started");
     assert!(!server.is_cancelled());
     let (status, gone) = operators.value(&format!("POST /api/tasks/{}/cancel", id(run))).await;
-    assert_eq!((status, &gone["state"]), (200, &json!("cancelled")), "{gone}");
+    assert_eq!((status, &gone["state"], &gone["ownerName"]), (200, &json!("cancelled"), &json!("ann")), "{gone}");
     assert_eq!(timeout(PATIENCE, running).await.unwrap().unwrap()["failed"], "outcome_unknown");
     timeout(PATIENCE, server.cancelled()).await.expect("the server was not told to stop");
     assert!(held(&operators, 0).await.is_empty());

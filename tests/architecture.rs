@@ -45,7 +45,6 @@ const CONFINED: &[(&str, &str)] =
 /// Files of tests that may wait for a time to pass: how often, and why nothing can be waited for instead.
 const WAITS: &[(&str, usize, &str)] = &[
     ("tests/limits/main.rs", 1, "that progress keeps a run from being idle needs progress over a time"),
-    ("tests/proxy/fallbacks.rs", 1, "it is somebody on the way who cuts connections that are idle for a time"),
     ("tests/proxy/keys.rs", 1, "a kill comes at any moment"),
     ("tests/proxy/kill/mod.rs", 5, "a kill comes at any moment"),
     ("tests/proxy/life.rs", 1, "a task is forgotten when its time is over, which nobody is told"),

@@ -450,8 +450,10 @@ async fn every_state_of_a_task_is_read_as_a_complete_result() {
 async fn an_update_is_acknowledged_and_unknown_keys_are_ignored() {
     let proxy = Proxy::new(policy(Mode::Task));
     let id = id_of(&proxy.value(call("tools/call", export())).await);
-    let params = json!({ "taskId": id, "inputResponses": { "never-asked": {} } });
-    assert_eq!(proxy.value(call("tasks/update", params)).await, json!({ "resultType": "complete" }));
+    for responses in [json!({ "never-asked": {} }), json!({ "never-asked": 1, "nor-this": null })] {
+        let params = json!({ "taskId": id, "inputResponses": responses });
+        assert_eq!(proxy.value(call("tasks/update", params)).await, json!({ "resultType": "complete" }), "{responses}");
+    }
     let malformed = proxy.value(call("tasks/update", json!({ "taskId": id }))).await;
     assert_eq!(malformed["error"]["code"], -32602);
 }

@@ -53,13 +53,20 @@ pub(super) fn show(call: &HeldCall, names: &Digests<'_>) -> Answer {
 }
 
 /// Stops a held call. 200 once it is over, 202 while it is not.
-pub(super) async fn cancel(call: &HeldCall) -> Answer {
+pub(super) async fn cancel(call: &HeldCall, names: &Digests<'_>) -> Answer {
     tracing::info!(number = call.number(), tool = call.name(), "an operator cancels a held call");
     call.cancel();
-    match timeout(PATIENCE, call.gone()).await {
-        Ok(()) => value(StatusCode::OK, &shown(call, "cancelled")),
-        Err(_) => value(StatusCode::ACCEPTED, &shown(call, "held")),
+    let (status, mut shown) = match timeout(PATIENCE, call.gone()).await {
+        Ok(()) => (StatusCode::OK, shown(call, "cancelled")),
+        Err(_) => (StatusCode::ACCEPTED, shown(call, "held")),
+    };
+    if status == StatusCode::OK
+        && let Some(shown) = shown.as_object_mut()
+    {
+        // Where it was means nothing any more.
+        shown.insert("statusMessage".to_owned(), format!("held for {}, and over now", age_of(call)).into());
     }
+    value(status, &names.named(shown, call.owner()))
 }
 
 /// In the shape of a task.
@@ -75,7 +82,7 @@ fn shown(call: &HeldCall, state: &str) -> Value {
         Stage::Asking => "the tool asks its caller".to_owned(),
         Stage::Parked => "its caller was sent away with questions, to come back with answers".to_owned(),
     };
-    let held = humantime::format_duration(Duration::from_secs(age.as_secs()));
+    let held = age_of(call);
     json!({
         "id": format!("{PREFIX}{}", call.number()),
         "owner": owner_shown(call.owner()),
@@ -87,4 +94,9 @@ fn shown(call: &HeldCall, state: &str) -> Value {
         "lastUpdatedAt": call.since().to_string(),
         "facts": { "dev.raincheck/ageMs": millis(age) },
     })
+}
+
+/// How long it is held, as people say it.
+fn age_of(call: &HeldCall) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(call.age().as_secs()))
 }

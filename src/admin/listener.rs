@@ -70,6 +70,8 @@ async fn converse(admin: Arc<Admin>, stream: TcpStream, visitor: Visitor, jobs: 
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEADER_BYTES);
+    // Nothing here is cancelled by leaving, and probes may close their side behind what they ask.
+    builder.half_close(true);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // A place is not held by who reads slowly: there is nothing here that takes long.
     let ended = tokio::select! {

@@ -44,7 +44,7 @@ pub(super) async fn answer(admin: &Admin, request: &Parts) -> Answer {
         Route::Tasks => tasks::list(&admin.runner, &admin.owners, request.uri.query().unwrap_or_default()).await,
         Route::Held => held::list(&admin.runner, &admin.owners, request.uri.query().unwrap_or_default()),
         Route::Task(id) => tasks::show(&admin.runner, &admin.owners, id),
-        Route::Cancel(id) => tasks::cancel(&admin.runner, id).await,
+        Route::Cancel(id) => tasks::cancel(&admin.runner, &admin.owners, id).await,
         Route::Tools => value(StatusCode::OK, &json!({ "tools": admin.runner.history().measured() })),
         Route::Page => text(StatusCode::OK, "text/html; charset=utf-8", include_str!("page.html")),
         Route::Script => text(StatusCode::OK, "text/javascript; charset=utf-8", include_str!("page.js")),

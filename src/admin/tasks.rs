@@ -81,23 +81,25 @@ pub(super) fn show(runner: &Runner, names: &OwnerNames, id: &str) -> Answer {
 }
 
 /// Asks the run to stop. 202 while it goes on, 200 with the task as it is if it has ended.
-pub(super) async fn cancel(runner: &Runner, id: &str) -> Answer {
+pub(super) async fn cancel(runner: &Runner, names: &OwnerNames, id: &str) -> Answer {
+    let names = names.digests(runner.store());
     if let Some(call) = held::find(runner, id) {
-        return held::cancel(&call).await;
+        return held::cancel(&call, &names).await;
     }
     let task = match find(runner, id) {
         Ok(task) => task,
         Err(answer) => return *answer,
     };
+    let shown = |task: &Committed<Task>| names.named(shown(runner, task), &task.owner);
     if task.state.is_terminal() {
-        return value(StatusCode::OK, &shown(runner, &task));
+        return value(StatusCode::OK, &shown(&task));
     }
     tracing::info!(task = ?task.id, tool = task.tool, "an operator cancels a task");
     match runner.cancel(&task, Canceller::Operator).await {
         Ok(()) => match find(runner, task.id.as_str()) {
             Ok(task) => {
                 let status = if task.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
-                value(status, &shown(runner, &task))
+                value(status, &shown(&task))
             }
             Err(answer) => *answer,
         },

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::Read;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -74,6 +75,16 @@ enum AsJson {
     Printed,
 }
 
+/// Why a call is left before it has an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Early {
+    Interrupted,
+    TimedOut,
+}
+
+/// How long a server that was left may take to say its last word; most close at once.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// How long no handle may come before that is said to whoever wants one. By default a call becomes a task after 10 s.
 const HANDLE_DUE: Duration = Duration::from_secs(15);
 
@@ -107,23 +118,31 @@ impl Call {
         let mut signals = Signals::of_process().map_err(Stop::failure)?;
 
         let voice = display.voice();
-        let called = tokio::select! {
-            biased;
-            _ = signals.next() => return Err(Stop::new(exit::INTERRUPTED, "interrupted; the call was cancelled")),
-            called = endpoint.call(&self.tool, &arguments, display, &mut person) => called.map_err(|error| {
-                let needs_person = !person.is_here() && !self.detach && error.needs_person();
-                let stop = Stop::call(error);
-                if needs_person { stop.and(NOBODY_HERE) } else { stop }
-            })?,
-            () = expired(deadline) => {
-                let what = match self.key {
-                    None => "no answer came in time; the call was cancelled",
-                    Some(_) => "no answer came in time; the call goes on: repeat it with the same --key to join it",
-                };
-                return Err(Stop::new(exit::FAILURE, what));
+        let (called, mut was_interrupted) = {
+            let mut call = pin!(endpoint.call(&self.tool, &arguments, display, &mut person));
+            let early = tokio::select! {
+                biased;
+                called = &mut call => Ok(called),
+                _ = signals.next() => Err(Early::Interrupted),
+                () = expired(deadline) => Err(Early::TimedOut),
+                never = remark(voice, self.detach) => match never {},
+            };
+            match early {
+                Ok(called) => (called, false),
+                Err(early) => {
+                    let left = left(&endpoint, call.as_mut()).await;
+                    let called = left.ok_or_else(|| early.stop(self.key.is_some()))?;
+                    (Ok(called), early == Early::Interrupted)
+                }
             }
-            never = remark(voice, self.detach) => match never {},
         };
+        let called = called.map_err(|error| {
+            let needs_person = !person.is_here() && !self.detach && error.needs_person();
+            let stop = Stop::call(error);
+            if needs_person { stop.and(NOBODY_HERE) } else { stop }
+        })?;
+        // What was left takes no more requests.
+        let endpoint = if was_interrupted { self.common.endpoint(&self.url)? } else { endpoint };
         let task = match called {
             Called::Result(result) => {
                 display.close();
@@ -142,7 +161,7 @@ impl Call {
             // The handle must not be lost with the file, so it is shown; nothing else would find the task.
             display.note(&format!("raincheck: {}; write this handle down: {}", terminal::chain(&error), handle.task));
         }
-        if self.detach {
+        if self.detach && !was_interrupted {
             display.close();
             let text = if self.common.json { task.raw.as_str() } else { task.id.as_str() };
             print(&terminal::plain(text))?;
@@ -155,12 +174,37 @@ impl Call {
             person: &mut person,
             deadline,
             interrupt: async || {
-                signals.next().await;
+                if !std::mem::take(&mut was_interrupted) {
+                    signals.next().await;
+                }
             },
         };
         let end = follow.run(task).await;
         display.close();
         report(end, &id, self.common.json)
+    }
+}
+
+/// What the server had answered to a call before it saw that nobody waits any more. Its handle must not be lost: nothing
+/// else would find the task.
+async fn left<C>(endpoint: &Endpoint, call: Pin<&mut C>) -> Option<Called>
+where
+    C: Future<Output = Result<Called, ClientError>>,
+{
+    if !endpoint.leave() {
+        return None;
+    }
+    tokio::time::timeout(LAST_WORD, call).await.ok()?.ok()
+}
+
+impl Early {
+    fn stop(self, has_key: bool) -> Stop {
+        let goes_on = "the call goes on: repeat it with the same --key to join it";
+        let becomes = if has_key { goes_on } else { "the call was cancelled" };
+        match self {
+            Self::Interrupted => Stop::new(exit::INTERRUPTED, format!("interrupted; {becomes}")),
+            Self::TimedOut => Stop::new(exit::FAILURE, format!("no answer came in time; {becomes}")),
+        }
     }
 }
 

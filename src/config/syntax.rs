@@ -193,3 +193,17 @@ fn other_language(text: &str) -> Option<&'static str> {
     let is_yaml = first == "---" || first.split_once(':').is_some_and(|(key, _)| is_key(key));
     is_yaml.then_some("YAML")
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{ConfigFaults, Environment, parse};
+
+    #[test]
+    fn of_a_list_without_an_end_nothing_is_told_that_comes_of_it() {
+        for text in ["a = \nb = [\n  \"x\"\nc = 1\nd = 2\n", "a = \nb = [\"x\" \"y\",\nc = 1\n"] {
+            let Err(ConfigFaults(found)) = parse(text, &Environment::default()) else { panic!("no fault in {text:?}") };
+            let told: Vec<_> = found.iter().filter(|fault| fault.path == "syntax").map(|fault| fault.line).collect();
+            assert_eq!(told, [Some(1), Some(2)], "{text:?}: {found:#?}");
+        }
+    }
+}

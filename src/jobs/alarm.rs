@@ -86,9 +86,12 @@ impl Alarms {
                 let count = line.entries.partition_point(|(at, _)| *at <= now);
                 line.entries.drain(..count).collect::<Vec<_>>()
             };
-            for (_, entry) in due {
+            for (_, mut entry) in due {
                 entry.is_due.store(true, Ordering::Release);
-                entry.waker.wake_by_ref();
+                // A task that waits for none of its alarms any more would be woken for nothing.
+                if Arc::get_mut(&mut entry).is_none() {
+                    entry.waker.wake_by_ref();
+                }
             }
         }
     }
@@ -204,12 +207,27 @@ mod tests {
         let (task, other) = (Task::new(), Task::new());
         assert!(task.polls(&mut all).is_pending());
         assert_eq!(alarms.line().entries.len(), 1);
-        assert!(other.polls(&mut one(200)).is_pending());
+        let mut of_other = one(200);
+        assert!(other.polls(&mut of_other).is_pending());
         assert_eq!(alarms.line().entries.len(), 2);
         tokio::time::sleep(WHILE + LOOK).await;
         assert!(task.is_woken() && other.is_woken());
         all.await;
         assert_eq!(begun.elapsed(), Duration::from_millis(400));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_is_not_woken_for_alarms_that_it_has_dropped() {
+        let alarms = Alarms::default();
+        let far = Instant::now() + Duration::from_hours(1);
+        let (task, other) = (Task::new(), Task::new());
+        let mut alarm = Alarm::new(far, Some(alarms.clone()));
+        assert!(task.polls(&mut alarm).is_pending());
+        drop(alarm);
+        let mut waits = Alarm::new(far, Some(alarms.clone()));
+        assert!(other.polls(&mut waits).is_pending());
+        tokio::time::sleep(WHILE + LOOK).await;
+        assert!(other.is_woken() && !task.is_woken());
     }
 
     #[tokio::test(start_paused = true)]

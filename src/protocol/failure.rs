@@ -132,6 +132,26 @@ impl Failure {
 }
 
 impl Reason {
+    /// Whether it says, of a call that went to a server, that the server never took it.
+    pub const fn is_of_unsent(self) -> bool {
+        match self {
+            Self::NotStarted | Self::Busy | Self::Stopping => true,
+            Self::OutcomeUnknown
+            | Self::Timeout
+            | Self::QueueTimeout
+            | Self::Unauthorized
+            | Self::BadAnswer
+            | Self::TooLarge
+            | Self::Store
+            | Self::InputTimeout
+            | Self::IdleTimeout
+            | Self::QueueFull
+            | Self::RateLimited
+            | Self::OverBudget
+            | Self::KeyReused => false,
+        }
+    }
+
     /// The JSON-RPC code: outside of -32768..-32000, which JSON-RPC reserves.
     pub const fn code(self) -> i64 {
         match self {

@@ -1,12 +1,20 @@
 //! JSON text in pieces, so that a large result is put into an envelope without being copied.
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
 use super::json::{Json, JsonError, Part};
 
 /// JSON text in pieces, to be written one after the other.
 #[derive(Clone, Debug, Default)]
-pub struct Rope(Vec<Bytes>);
+pub struct Rope {
+    pieces: Pieces,
+    /// What stands behind the pieces and is not yet one: most texts are copied into another, for which they need not be.
+    tail: Vec<u8>,
+}
+
+/// Pieces of a text, of which most have one.
+pub type Pieces = SmallVec<[Bytes; 2]>;
 
 /// Builds an object member by member, around values that stay where they are.
 #[derive(Debug)]
@@ -25,35 +33,41 @@ const ROOM: usize = 256;
 
 impl Rope {
     /// The pieces in order.
-    pub fn pieces(&self) -> &[Bytes] {
-        &self.0
+    pub fn into_pieces(mut self) -> Pieces {
+        self.close();
+        self.pieces
     }
 
-    /// The pieces in order.
-    pub fn into_pieces(self) -> Vec<Bytes> {
-        self.0
+    /// The same text, whose clones share all of it.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.close();
+        self
     }
 
     /// How many bytes all pieces have.
     pub fn len(&self) -> usize {
-        self.0.iter().map(Bytes::len).sum()
+        self.pieces.iter().map(Bytes::len).sum::<usize>() + self.tail.len()
     }
 
     /// Whether there is no text.
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(Bytes::is_empty)
+        self.len() == 0
     }
 
     /// Puts `text` behind the rest.
     pub fn push(&mut self, text: Bytes) {
         if !text.is_empty() {
-            self.0.push(text);
+            self.close();
+            self.pieces.push(text);
         }
     }
 
     /// Puts all pieces of `other` behind the rest.
     pub fn append(&mut self, other: Rope) {
-        self.0.extend(other.0);
+        self.close();
+        self.pieces.extend(other.pieces);
+        self.tail = other.tail;
     }
 
     /// All pieces in one, as JSON. The rope must be the text of one value, as all that an [`ObjectWriter`] makes are.
@@ -63,26 +77,39 @@ impl Rope {
 
     /// All pieces in one, copied unless there is only one.
     pub fn into_bytes(mut self) -> Bytes {
-        if self.0.len() == 1 {
-            return self.0.pop().unwrap_or_default();
+        self.close();
+        if self.pieces.len() == 1 {
+            return self.pieces.pop().unwrap_or_default();
         }
         let mut whole = Vec::with_capacity(self.len());
-        for piece in &self.0 {
+        self.copy_to(&mut whole);
+        Bytes::from(whole)
+    }
+
+    fn copy_to(&self, whole: &mut Vec<u8>) {
+        for piece in &self.pieces {
             whole.extend_from_slice(piece);
         }
-        Bytes::from(whole)
+        whole.extend_from_slice(&self.tail);
+    }
+
+    /// Makes a piece of the tail.
+    fn close(&mut self) {
+        if !self.tail.is_empty() {
+            self.pieces.push(Bytes::from(std::mem::take(&mut self.tail)));
+        }
     }
 }
 
 impl From<Json> for Rope {
     fn from(json: Json) -> Self {
-        Self(vec![json.bytes().clone()])
+        Self::from(json.bytes().clone())
     }
 }
 
 impl From<Bytes> for Rope {
     fn from(text: Bytes) -> Self {
-        Self(vec![text])
+        Self { pieces: smallvec![text], tail: Vec::new() }
     }
 }
 
@@ -126,7 +153,7 @@ impl ObjectWriter {
     pub fn rope(&mut self, name: &str, value: Rope) -> &mut Self {
         self.name(name);
         if value.len() <= COPIED {
-            value.0.iter().for_each(|piece| self.open.extend_from_slice(piece));
+            value.copy_to(&mut self.open);
         } else {
             self.rope.push(Bytes::from(std::mem::take(&mut self.open)));
             self.rope.append(value);
@@ -177,7 +204,8 @@ impl ObjectWriter {
     /// Closes the object.
     pub fn finish(mut self) -> Rope {
         self.open.push(b'}');
-        self.rope.push(Bytes::from(self.open));
+        self.rope.close();
+        self.rope.tail = self.open;
         self.rope
     }
 
@@ -222,7 +250,7 @@ mod tests {
         let mut writer = ObjectWriter::new();
         writer.string("a", "\"\n").raw("b", &large).number("c", -7).number_or_null("d", None).boolean("e", true);
         let rope = writer.finish();
-        assert!(rope.pieces().iter().any(|piece| piece.as_ptr() == large.bytes().as_ptr()));
+        assert!(rope.clone().into_pieces().iter().any(|piece| piece.as_ptr() == large.bytes().as_ptr()));
         let text = rope.into_bytes();
         let expected = format!(r#"{{"a":"\"\n","b":{},"c":-7,"d":null,"e":true}}"#, large.as_str());
         assert_eq!(std::str::from_utf8(&text).unwrap(), expected);

@@ -8,11 +8,12 @@ use tokio::time::Instant;
 
 use super::attend::Attendance;
 use super::desk::{Desk, DeskEvent, Write, refuse};
+use super::given_up::unanswered;
 use super::promote::Why;
 use super::seat::{Held, Owned, Seat};
 use super::{Promotion, Questions};
 use crate::protocol::error::code;
-use crate::protocol::{Answer, Ask, Event, Failure, Reason, Retry, RpcError};
+use crate::protocol::{Answer, Ask, Event, RpcError};
 use crate::store::{ChangeError, Closing, CommitError};
 use crate::task::{MOST_QUESTIONS, Refusal};
 
@@ -196,7 +197,7 @@ impl Attendance {
             }
             DeskEvent::TooLong => {
                 desk.board.clear();
-                self.give_up(seat, unanswered(self.run.plan.policy.ask_timeout)).await;
+                self.give_up(seat, unanswered(self.run.plan.policy.ask_timeout, self.run.plan.linger)).await;
                 return None;
             }
             DeskEvent::Called(resume) => return self.resume(seat, resume).await,
@@ -244,16 +245,4 @@ fn refuse_method(ask: Ask) {
     let kind = ask.question().kind;
     let message = format!("this client cannot be asked {kind} in this request");
     ask.answer(Answer::Error(RpcError::new(code::METHOD_NOT_FOUND, message)));
-}
-
-fn unanswered(limit: Duration) -> Failure {
-    let limit = humantime::format_duration(limit);
-    Failure::new(
-        Reason::InputTimeout,
-        format!(
-            "the tool asked and got no answer within {limit} (ask_timeout); the server was told to stop; \
-             it may have done part of its work, check before calling it again"
-        ),
-        Retry::Unknown,
-    )
 }

@@ -8,7 +8,7 @@ use super::Way;
 use super::admission::{Fare, Lingering};
 use super::clock::RunClock;
 use super::desk::Desk;
-use super::given_up::{idle, timed_out};
+use super::given_up::{budget_used_up, idle, timed_out};
 use super::held_up::no_turn;
 use super::joining::left_behind;
 use super::live::Phase;
@@ -181,7 +181,10 @@ impl Attendance {
     /// Counts what the run has cost so far.
     fn count(&mut self) -> Result<(), Failure> {
         match &mut self.fare {
-            Some(fare) => fare.count(self.clock.ran()),
+            Some(fare) => {
+                let left = fare.count(self.clock.ran());
+                left.map_err(|budget| budget_used_up(budget, self.run.plan.linger))
+            }
             None => Ok(()),
         }
     }
@@ -201,7 +204,7 @@ impl Attendance {
             Next::Wish(wish) => match (wish, seat) {
                 // Rare ends are boxed, so that their state is not part of every call's.
                 (Wish::Promote, Seat::Held(held)) => Box::pin(self.promote(held, Why::Threshold)).await,
-                (Wish::GoOn, seat) => Some(seat.without_caller()),
+                (Wish::GoOn, seat) => Box::pin(self.goes_on_without_caller(seat)).await,
                 (Wish::Promote | Wish::Stop, seat) => {
                     Box::pin(self.stop(seat)).await;
                     None
@@ -213,9 +216,10 @@ impl Attendance {
             }
             Next::Desk(event) => Box::pin(self.at_desk(seat, event)).await,
             Next::Due(due) => {
+                let linger = self.run.plan.linger;
                 let given_up = match due {
-                    Due::Timeout => Err(timed_out(self.run.plan.policy.timeout)),
-                    Due::Idle => Err(idle(self.run.plan.idle_timeout().unwrap_or_default())),
+                    Due::Timeout => Err(timed_out(self.run.plan.policy.timeout, linger)),
+                    Due::Idle => Err(idle(self.run.plan.idle_timeout().unwrap_or_default(), linger)),
                     Due::Count => self.count(),
                     Due::NoTurn => Err(no_turn(self.run.plan.policy.queue_timeout)),
                     Due::Show => {
@@ -268,6 +272,9 @@ impl Attendance {
         };
         if let Event::Done(outcome) = &event {
             self.remember(end_of(outcome));
+            if let Outcome::Failed(_) = outcome {
+                Box::pin(self.ends_with(&seat, outcome)).await;
+            }
         }
         let seat = if self.is_past_wait(&event) { Box::pin(self.begins(seat)).await? } else { seat };
         match (event, seat) {

@@ -67,6 +67,11 @@ impl Board {
         self.lock().values().map(|posted| posted.question.clone()).collect()
     }
 
+    /// Whether the question with this key is open.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.lock().values().any(|posted| posted.question.key == key)
+    }
+
     /// Since when the oldest has been open.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.lock().values().map(|posted| posted.since).min()

@@ -58,7 +58,8 @@ impl Held {
     /// Whether the call goes on without those on the line: others wait for it, or they left and will come back.
     pub(super) fn goes_on(&self) -> bool {
         match &self.standing {
-            Standing::Plain | Standing::Reserved(_) => false,
+            Standing::Plain => false,
+            Standing::Reserved(reservation) => reservation.repeat().outlives_caller() && !self.sender.is_called_off(),
             Standing::Recorded(recorded) => {
                 let comes_back = recorded.settler.outlives_caller() && !self.sender.is_called_off();
                 comes_back || recorded.live.party().is_awaited()

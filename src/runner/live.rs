@@ -104,9 +104,12 @@ impl LiveRuns {
         live
     }
 
-    /// Takes a task out.
+    /// Takes a task out: it is settled, or left to the next process. Who waits for it looks again.
     pub(super) fn remove(&self, id: &TaskId) {
-        self.runs.remove(id);
+        if let Some(live) = self.runs.remove(id) {
+            live.party.is_left_alone();
+            live.news.send_replace(());
+        }
     }
 
     /// The live task `id`, if its run goes on in this process.
@@ -200,12 +203,6 @@ impl Live {
         self.news.send_replace(());
     }
 
-    /// It waits for a slot again.
-    pub(super) fn queued(&self, place: Place) {
-        *self.lock() = Phase::Queued(place);
-        self.news.send_replace(());
-    }
-
     /// It got its slot, or its server has it now.
     pub(super) fn runs(&self) {
         *self.lock() = Phase::Running { progress: None };
@@ -233,7 +230,7 @@ impl Live {
         self.news.send_replace(());
     }
 
-    /// Changes with each progress that comes from now on; [`Live::phase`] has it.
+    /// Changes with each progress that comes from now on, of which [`Live::phase`] has the last, and when it is live no more.
     pub fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }

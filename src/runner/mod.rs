@@ -199,6 +199,8 @@ pub enum Promotion {
 pub enum Linger {
     /// This long.
     AtMost(Duration),
+    /// This long, of a server that is not told to stop (`cancel = "never"`).
+    Untold(Duration),
     /// Until the run would have reached its hard limit: the server is known to run on.
     UntilTimeout,
 }
@@ -210,8 +212,6 @@ pub enum Sends {
     AtOnce,
     /// When its server can take it and the call is let go: its replies are [gated](Reply::gated).
     WhenLetGo,
-    /// The same, one call after the other.
-    InTurn,
 }
 
 impl Runner {

@@ -93,6 +93,13 @@ impl Attendance {
             sender.done(Outcome::Failed(earlier()));
             return Some(seat);
         }
+        let responses = match responses.checked(|key| desk.board.has(key)) {
+            Ok(responses) => responses,
+            Err(error) => {
+                sender.done(Outcome::Error(error));
+                return Some(seat);
+            }
+        };
         desk.is_parked = false;
         match seat {
             Seat::Parked(Parked { ended: Some(outcome), .. }) => {

@@ -192,7 +192,9 @@ impl Run {
                     return None;
                 }
                 () = self.showing.cancelled() => {
-                    seat.end(self.not_sent(not_begun_for_operator())).await;
+                    let failure = not_begun_for_operator();
+                    seat.is_over_for_all(&failure);
+                    seat.end(self.not_sent(failure)).await;
                     return None;
                 }
                 permits = &mut ticket => return Some((seat, permits)),
@@ -204,7 +206,11 @@ impl Run {
                         }
                         seat
                     }
-                    (Wish::GoOn, seat) => seat.without_caller(),
+                    (Wish::GoOn, seat) => {
+                        let seat = self.goes_on_without_caller(seat, queued_at(&ticket)).await?;
+                        self.showing.hide();
+                        seat
+                    }
                     (Wish::Promote | Wish::Stop, seat) => {
                         seat.stopped().await;
                         return None;

@@ -31,7 +31,7 @@ impl Running {
         let sending = Box::pin(inner.oneshot(call));
         match sends {
             Sends::AtOnce => Self::Kept(sending),
-            Sends::WhenLetGo | Sends::InTurn => Self::Asking(sending),
+            Sends::WhenLetGo => Self::Asking(sending),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::jobs::Jobs;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{Event, Failure, Handle, Json, Outcome, Question, Reason, ReplySender, Retry, Rope, reshape};
 use crate::store::Ending;
-use crate::task::TaskId;
+use crate::task::{State, TaskId};
 
 /// Who waits for a run.
 #[derive(Debug)]
@@ -170,14 +170,10 @@ impl Seat {
         }
     }
 
-    /// The caller left, and the call goes on.
-    pub(super) fn without_caller(self) -> Self {
-        match self {
-            Self::Held(mut held) => match held.take_record() {
-                Some(recorded) => Self::Task(recorded.without_caller()),
-                None => Self::Held(held),
-            },
-            other @ (Self::Task(_) | Self::Parked(_)) => other,
+    /// The call ends so also for those who have joined it, and have no record yet to see that by: none of them begins it.
+    pub(super) fn is_over_for_all(&self, failure: &Failure) {
+        if let Self::Held(Held { standing: Standing::Reserved(reservation), .. }) = self {
+            reservation.ended(failure);
         }
     }
 
@@ -216,8 +212,13 @@ impl Seat {
     pub(super) async fn stopped(self) {
         match self {
             Self::Held(Held { standing: Standing::Recorded(recorded), sender, joined, promote_at }) => {
-                recorded.settler.settle(Ending::Cancelled).await;
-                Held { sender, joined, promote_at, standing: Standing::Plain }.done(Outcome::Failed(cancelled()));
+                let by = recorded.live.canceller();
+                let sent = match recorded.settler.settled(Ending::cancelled(by)).await {
+                    Some(State::Cancelled { sent, .. }) => sent,
+                    _ => true,
+                };
+                let told = Outcome::Failed(cancelled(by, sent));
+                Held { sender, joined, promote_at, standing: Standing::Plain }.done(told);
             }
             Self::Parked(Parked { record: Some(record), .. }) => {
                 let how = "the tool asked its caller, who did not come back in time";

@@ -79,34 +79,41 @@ impl Settler {
 
     /// Ends the task. Waits for as long as the store cannot take the outcome: what a tool has done
     /// must not be lost to a full disk.
-    pub(super) async fn settle(mut self, ending: Ending) {
-        if let Some(owed) = &self.owed {
-            owed.settle(ending).await;
-        }
+    pub(super) async fn settle(self, ending: Ending) {
+        self.settled(ending).await;
+    }
+
+    /// The same; how it has ended, unless it had before or that cannot be kept.
+    pub(super) async fn settled(mut self, ending: Ending) -> Option<State> {
+        let ended = match &self.owed {
+            Some(owed) => owed.settle(ending).await,
+            None => None,
+        };
         self.owed = None;
+        ended
     }
 }
 
 impl Owed {
-    async fn settle(&self, ending: Ending) {
+    async fn settle(&self, ending: Ending) -> Option<State> {
         tracing::trace!(task = ?self.id, "a task is to end");
         // However long the store takes then.
         let ran = self.live.get(&self.id).and_then(|live| live.clock()).map(|clock| clock.ran());
         let (mut wait, mut waits_since) = (FIRST_WAIT, None);
-        loop {
+        let ended = loop {
             let end = End { ending: ending.clone(), ran, keep: self.keep() };
             match self.store.settle(&self.id, end).await {
                 Ok(task) => {
                     report(&task);
-                    break;
+                    break Some(task.state.clone());
                 }
                 Err(ChangeError::Refused(..)) => {
                     tracing::debug!(task = ?self.id, "the task had ended before its outcome came");
-                    break;
+                    break None;
                 }
                 Err(error) if error.is_final() => {
                     tracing::error!(task = ?self.id, %error, "the outcome of a task is lost");
-                    break;
+                    break None;
                 }
                 Err(error) => {
                     if waits_since.is_none() {
@@ -119,7 +126,7 @@ impl Owed {
                     wait = (wait * 2).min(LAST_WAIT);
                 }
             }
-        }
+        };
         if let Some(since) = waits_since {
             let waited = since.elapsed();
             tracing::info!(task = ?self.id, ?waited, "an outcome that waited for the store waits no longer");
@@ -132,6 +139,7 @@ impl Owed {
             // After the removal, by which a cancel knows whether this may have missed it.
             forget(&self.store, self.id).await;
         }
+        ended
     }
 }
 

@@ -75,7 +75,7 @@ impl Attendance {
 
     fn lingers_until(&self) -> Instant {
         let most = match self.run.plan.linger {
-            Linger::AtMost(grace) => grace,
+            Linger::AtMost(grace) | Linger::Untold(grace) => grace,
             Linger::UntilTimeout => self.clock.left(),
         };
         Instant::now() + most

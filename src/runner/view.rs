@@ -214,8 +214,8 @@ impl Seen<'_> {
             State::Completed { .. } => None,
             State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
             State::Failed { cause: Cause::Ours(failure) } => Some(told(self.task, failure).message),
-            State::Cancelled { by: Canceller::Owner } => Some("cancelled on request".to_owned()),
-            State::Cancelled { by: Canceller::Operator } => Some("cancelled by the operator".to_owned()),
+            State::Cancelled { by: Canceller::Owner, .. } => Some("cancelled on request".to_owned()),
+            State::Cancelled { by: Canceller::Operator, .. } => Some("cancelled by the operator".to_owned()),
         }
     }
 
@@ -287,7 +287,7 @@ pub fn kept(place: &Place) -> String {
     let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
     let left = humantime::format_duration(Duration::from_secs(u64::try_from(left).unwrap_or(u64::MAX)));
     let rule = match rule {
-        Linger::AtMost(_) => "cancel_grace",
+        Linger::AtMost(_) | Linger::Untold(_) => "cancel_grace",
         Linger::UntilTimeout => "cancel = \"ignored\"",
     };
     format!("; one is kept for a run that was stopped, until its server has answered, for up to {left} ({rule})")

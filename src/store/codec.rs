@@ -3,6 +3,7 @@
 //! Numbers as LEB128, texts with their length before them, each enum as one byte. Version 2 has, before the state,
 //! what was asked so far, and a state with open questions, whose texts are beside the record. Version 3 has, before
 //! what was asked, the digest of the call's key, how often the call was run again and what it costs. Both are still read.
+//! A new value of an enum needs no new version: a build that does not know it refuses the record, and never misreads it.
 
 use std::fmt;
 use std::time::Duration;
@@ -152,8 +153,10 @@ fn put_state(record: &mut Vec<u8>, state: &State) {
             put_text(record, &failure.message);
             put_retry(record, failure.retry);
         }
-        State::Cancelled { by: Canceller::Owner } => record.push(5),
-        State::Cancelled { by: Canceller::Operator } => record.push(7),
+        State::Cancelled { by: Canceller::Owner, sent: true } => record.push(5),
+        State::Cancelled { by: Canceller::Operator, sent: true } => record.push(7),
+        State::Cancelled { by: Canceller::Owner, sent: false } => record.push(8),
+        State::Cancelled { by: Canceller::Operator, sent: false } => record.push(9),
         State::InputRequired { started, since, questions } => {
             record.push(6);
             put_number(record, started.as_millis());
@@ -404,13 +407,15 @@ impl Reader<'_> {
                 let message = self.text()?;
                 State::Failed { cause: Cause::Ours(Failure::new(reason, message, self.retry()?)) }
             }
-            5 => State::Cancelled { by: Canceller::Owner },
+            5 => State::Cancelled { by: Canceller::Owner, sent: true },
             6 => State::InputRequired {
                 started: self.timestamp()?,
                 since: self.timestamp()?,
                 questions: self.questions()?,
             },
-            7 => State::Cancelled { by: Canceller::Operator },
+            7 => State::Cancelled { by: Canceller::Operator, sent: true },
+            8 => State::Cancelled { by: Canceller::Owner, sent: false },
+            9 => State::Cancelled { by: Canceller::Operator, sent: false },
             _ => return Err(BadRecord::Malformed),
         })
     }

@@ -1,5 +1,5 @@
-//! Large outcomes that are being read: each is in memory once, however many ask for it, and all together take no more
-//! than so many bytes. Otherwise clients that ask for large results and never read them would fill the memory. Owners
+//! Outcomes in files that are being read: each is in memory once, however many ask for it, and all together take no more
+//! than so many bytes. Otherwise clients that ask for results and never read them would fill the memory. Owners
 //! share that room: who reads slowly waits for itself only.
 
 mod room;

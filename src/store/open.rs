@@ -70,6 +70,8 @@ const LISTED_AT_ONCE: usize = 4096;
 
 /// Kibibytes of large outcomes that are being sent at the same time.
 const LARGE_AT_ONCE: usize = 256 << 10;
+/// The same of those in files that are smaller.
+const MIDDLING_AT_ONCE: usize = 128 << 10;
 /// How long a read waits for that.
 const LARGE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -124,6 +126,7 @@ pub(super) fn open(config: &StoreConfig, clock: SharedClock) -> Result<Parts, Op
         hot,
         cache: OutcomeCache::new(outcome_bytes),
         large: LargeOutcomes::new(LARGE_AT_ONCE, LARGE_PATIENCE, found.key.owner(&Principal::Local)),
+        middling: LargeOutcomes::new(MIDDLING_AT_ONCE, LARGE_PATIENCE, found.key.owner(&Principal::Local)),
         files: OutcomeFiles::new(directory.path()),
         space: Space::new(directory.path(), config.min_free_bytes),
         watched: SharedMap::default(),

@@ -144,20 +144,26 @@ impl Store {
 /// Reads the outcome of a task and checks that it is what was written.
 pub(super) async fn read(shared: &Arc<Shared>, task: &Task) -> Result<Json, ReadError> {
     let stored = stored_outcome(task).ok_or(ReadError::NoOutcome)?;
-    if let Some(outcome) = shared.cache.get(&task.id, stored) {
-        return Ok(outcome);
-    }
     let id = task.id;
     let Some(name) = outcome_file(task) else {
-        return read_small(shared, id, stored);
+        return match shared.cache.get(&id, stored) {
+            Some(outcome) => Ok(outcome),
+            None => read_small(shared, id, stored),
+        };
     };
-    let load = read_file(shared, name, stored);
     if stored.len >= LARGE {
-        return shared.large.get(&task.owner, id, stored.len, load).await;
+        return shared.large.get(&task.owner, id, stored.len, read_file(shared, name, stored)).await;
     }
-    let outcome = load.await?;
-    shared.cache.put(id, &outcome);
-    Ok(outcome)
+    // The cache does not count what it gave out and has forgotten since.
+    let load = async {
+        if let Some(outcome) = shared.cache.get(&id, stored) {
+            return Ok(outcome);
+        }
+        let outcome = read_file(shared, name, stored).await?;
+        shared.cache.put(id, &outcome);
+        Ok(outcome)
+    };
+    shared.middling.get(&task.owner, id, stored.len, load).await
 }
 
 /// Reads an outcome from the database, and its neighbours while the cache has room for them.

@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) luggage: SharedMap<TaskId, Beside>,
     pub(super) cache: OutcomeCache,
     pub(super) large: LargeOutcomes,
+    /// Those in files that are not large. They have a room of their own, so that large ones keep no others waiting.
+    pub(super) middling: LargeOutcomes,
     pub(super) files: OutcomeFiles,
     pub(super) space: Space,
     /// Tasks whose changes somebody waits for.

@@ -63,7 +63,8 @@ fn states() -> impl Strategy<Value = State> {
         (any::<i64>(), any::<String>(), stored())
             .prop_map(|(code, message, error)| State::Failed { cause: Cause::Server { code, message, error } }),
         failures().prop_map(|failure| State::Failed { cause: Cause::Ours(failure) }),
-        prop::sample::select(vec![Canceller::Owner, Canceller::Operator]).prop_map(|by| State::Cancelled { by }),
+        (prop::sample::select(vec![Canceller::Owner, Canceller::Operator]), any::<bool>())
+            .prop_map(|(by, sent)| State::Cancelled { by, sent }),
         (timestamps(), timestamps(), prop::collection::vec(questions(), 1..5))
             .prop_map(|(started, since, questions)| State::InputRequired { started, since, questions }),
     ]
@@ -207,6 +208,22 @@ fn records_from_before_there_were_questions_are_read() {
     }
 }
 
+/// So a new value of a tag needs no new version: a build from before it refuses the record, as it would a new version.
+#[test]
+fn a_value_that_a_later_build_gave_to_a_tag_is_refused_and_not_misread() {
+    let asked_nothing = b"\0\0".as_slice();
+    let key = |kind: u8| [&[kind], [0xcd; 32].as_slice(), b"\0\0", asked_nothing, b"\0"].concat();
+    let state = |tag: u8| [b"\0\0\0".as_slice(), asked_nothing, &[tag]].concat();
+    let failed = |reason: u8| [state(4).as_slice(), &[reason], b"\x02no\x02"].concat();
+    let read = |rest: &[u8]| decode(TaskId::generate(Timestamp::from_millis(1)), &written(3, rest));
+    for known in [key(1), key(2), state(0), state(5), state(7), failed(16)] {
+        assert!(read(&known).is_ok(), "{known:?}");
+    }
+    for unknown in [key(4), state(8), failed(17)] {
+        assert_eq!(read(&unknown), Err(BadRecord::Malformed), "{unknown:?}");
+    }
+}
+
 fn running() -> State {
     State::Running { started: Timestamp::from_millis(7) }
 }
@@ -269,7 +286,7 @@ fn tasks_stand_in_the_order_in_which_they_expire() {
     let mut keys = Vec::new();
     for millis in [70_000, 5, 256, 255, u64::MAX / 2, 1 << 40] {
         let task = Task {
-            state: State::Cancelled { by: Canceller::Owner },
+            state: State::Cancelled { by: Canceller::Owner, sent: true },
             expiry: Expiry::Limited { ttl: Duration::from_millis(millis), keep: Duration::ZERO },
             ..Task::queued(
                 TaskId::generate(id_time()),
@@ -296,7 +313,11 @@ fn a_key_is_purged_with_its_task() {
     let (committer, shared) = (parts.committer, parts.shared);
     let key = KeyDigest::from_bytes([3; 32]);
     let expiry = Expiry::Limited { ttl: Duration::ZERO, keep: Duration::ZERO };
-    let task = Task { key: Some(key), expiry, ..example(State::Cancelled { by: Canceller::Owner }, Asked::default()) };
+    let task = Task {
+        key: Some(key),
+        expiry,
+        ..example(State::Cancelled { by: Canceller::Owner, sent: true }, Asked::default())
+    };
     let keys = || shared.read(|engine| Ok(engine.keys())).unwrap();
     let mut tally = Tally::default();
     if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
@@ -324,7 +345,7 @@ fn what_has_expired_since_the_batch_began_is_purged_and_what_has_not_stays_to_be
     let (committer, shared) = (parts.committer, parts.shared);
     let ended = |seconds| {
         let expiry = Expiry::Limited { ttl: Duration::from_secs(seconds), keep: Duration::ZERO };
-        Task { expiry, ..example(State::Cancelled { by: Canceller::Owner }, Asked::default()) }
+        Task { expiry, ..example(State::Cancelled { by: Canceller::Owner, sent: true }, Asked::default()) }
     };
     let mut tally = Tally::default();
     if let Slot::Open(engine) = &*shared.engine.read().unwrap() {
@@ -360,7 +381,7 @@ fn what_is_made_and_purged_in_the_same_batch_counts_for_its_owner() {
     let parts = super::open::open(&in_directory(directory.path()), Arc::new(SystemClock)).unwrap();
     let (committer, shared) = (parts.committer, parts.shared);
     let expiry = Expiry::Limited { ttl: Duration::ZERO, keep: Duration::ZERO };
-    let ended = || Task { expiry, ..example(State::Cancelled { by: Canceller::Owner }, Asked::default()) };
+    let ended = || Task { expiry, ..example(State::Cancelled { by: Canceller::Owner, sent: true }, Asked::default()) };
     let Slot::Open(engine) = &*shared.engine.read().unwrap() else { panic!("closed") };
     let mut tally = Tally::default();
     let mut batch = Batch::new(&shared, engine, committer.counts, &mut tally);

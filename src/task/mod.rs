@@ -84,7 +84,11 @@ impl Task {
             | Change::Cancel(_) => Ok(self.asked.clone()),
         };
         let lost = if let Change::Rerun(ran) = change { Some(ran) } else { None };
-        let state = self.state.apply(change, now)?;
+        let state = match self.state.apply(change, now)? {
+            // The run that was lost.
+            State::Cancelled { by, .. } if self.reruns > 0 => State::Cancelled { by, sent: true },
+            other => other,
+        };
         if lost.is_some() && self.reruns >= MOST_RERUNS {
             return Err(Refusal::RunAgain);
         }
@@ -159,6 +163,12 @@ mod tests {
         // The clock says more than the run took.
         let again = running.apply(Change::Rerun(minute * 3), now.after(minute * 60)).unwrap();
         assert_eq!(again.cost(again.ran(now.after(minute * 70))), cost(13));
+        let by = Canceller::Owner;
+        let ends = |task: &Task| task.apply(Change::Cancel(by), now).unwrap().state;
+        assert_eq!(
+            (ends(&queued), ends(&again)),
+            (State::Cancelled { by, sent: false }, State::Cancelled { by, sent: true })
+        );
         let twice = again.apply(Change::Start, now.after(minute * 70)).unwrap();
         assert_eq!(twice.cost(twice.ran(now.after(minute * 71))), cost(15));
         let ended = twice.apply(Change::Cancel(Canceller::Owner), now.after(minute * 72)).unwrap();

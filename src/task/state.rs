@@ -44,6 +44,8 @@ pub enum State {
     Cancelled {
         /// By whom.
         by: Canceller,
+        /// Whether its server may have had the call.
+        sent: bool,
     },
 }
 
@@ -167,8 +169,9 @@ impl State {
             (Self::Queued | Self::Running { .. } | Self::InputRequired { .. }, Change::Fail(cause)) => {
                 Ok(Self::Failed { cause })
             }
-            (Self::Queued | Self::Running { .. } | Self::InputRequired { .. }, Change::Cancel(by)) => {
-                Ok(Self::Cancelled { by })
+            (Self::Queued, Change::Cancel(by)) => Ok(Self::Cancelled { by, sent: false }),
+            (Self::Running { .. } | Self::InputRequired { .. }, Change::Cancel(by)) => {
+                Ok(Self::Cancelled { by, sent: true })
             }
             (
                 Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. },
@@ -282,7 +285,7 @@ mod tests {
             asking(&["a", "b"]),
             State::Completed { result: stored() },
             State::Failed { cause: cause() },
-            State::Cancelled { by: Canceller::Owner },
+            State::Cancelled { by: Canceller::Owner, sent: true },
         ]
     }
 

@@ -89,7 +89,10 @@ fn server_error(error: Json) -> Json {
 
 /// Acknowledged once every question that is answered is durably out of the record and its answer on its way.
 async fn update(runner: &Runner, call: &Call, task: &Committed<Task>) -> Outcome {
-    let responses = match Responses::read(call.params.raw()) {
+    let open = task.state.questions();
+    let is_open = |key: &str| open.iter().any(|question| question.key == key);
+    let read = Responses::read(call.params.raw());
+    let responses = match read.and_then(|read| read.map(|responses| responses.checked(is_open)).transpose()) {
         Ok(Some(responses)) => responses,
         Ok(None) => {
             return Outcome::Error(RpcError::new(

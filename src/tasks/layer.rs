@@ -96,12 +96,11 @@ impl TasksLayer {
     #[must_use]
     pub fn for_server(mut self, config: &ServerConfig) -> Self {
         self.forwards = Forwards::of(config);
-        let named = self
-            .sends(if config.serial { Sends::InTurn } else { Sends::WhenLetGo })
-            .refuse_strange_states()
-            .companion_tools(config.companion_tools.clone());
+        let named =
+            self.sends(Sends::WhenLetGo).refuse_strange_states().companion_tools(config.companion_tools.clone());
         named.linger(match config.cancel {
-            ForwardCancel::Forward | ForwardCancel::Never => Linger::AtMost(config.cancel_grace),
+            ForwardCancel::Forward => Linger::AtMost(config.cancel_grace),
+            ForwardCancel::Never => Linger::Untold(config.cancel_grace),
             ForwardCancel::Ignored => Linger::UntilTimeout,
         })
     }
@@ -112,8 +111,9 @@ impl<S> Layer<S> for TasksLayer {
 
     fn layer(&self, inner: S) -> Self::Service {
         let (runner, policies, server) = (self.runner.clone(), self.policies.clone(), Arc::clone(&self.server));
-        let companions =
-            Companions::new(self.companion_names.clone(), policies.clone()).kept_elsewhere(self.elsewhere.clone());
+        let companions = Companions::new(self.companion_names.clone(), policies.clone())
+            .kept_elsewhere(self.elsewhere.clone())
+            .lingering(self.linger);
         let forwards = self.forwards.clone();
         let (linger, sends, strange_states) = (self.linger, self.sends, self.strange_states);
         let sessions = Sessions::default();

@@ -32,7 +32,7 @@ where
 {
     match message {
         Message::Result { id, result } => peer.answered(Some(&id), outcome::of_result(result, peer.era)),
-        Message::Error { id, error } => peer.answered(id.as_ref(), Outcome::Error(error)),
+        Message::Error { id, error } => peer.answered(id.as_ref(), outcome::of_error(peer.server, error, peer.era)),
         Message::Notification { method, params } => peer.notification(method, params),
         Message::Request { id, method, params } => match peer.era {
             ServerEra::Legacy => return peer.floor.request(Request { id, method, params }, Origin::Channel, way),

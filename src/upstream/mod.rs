@@ -1,5 +1,6 @@
 //! Clients of the servers behind: a call goes out in the server's own words, its answer comes back.
 
+mod attempts;
 mod beside;
 mod drive;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::wire::ServerEra;
 use crate::config::the_server;
-use crate::protocol::{Failure, Json, Outcome, Reason, Retry, reshape};
+use crate::protocol::error::code;
+use crate::protocol::{Failure, Json, Outcome, Reason, Retry, RpcError, reshape};
 
 /// What a successful answer of a server of that era means. Every result of MCP is an object. `resultType` is a word of
 /// 2026-07-28: an older server means something else by it, which a client would take for a round of questions or a task.
@@ -17,6 +18,21 @@ pub(super) fn of_result(result: Json, era: ServerEra) -> Outcome {
     } else {
         Outcome::Failed(bad_answer("the server answered with a result that is no object"))
     }
+}
+
+/// What an error of a server of that era means: it is the answer, word for word, but for -32022, which is about what the
+/// proxy said. To servers before 2026-07-28 that code means nothing, and may be what their tool says.
+pub(super) fn of_error(server: &str, error: RpcError, era: ServerEra) -> Outcome {
+    match era {
+        ServerEra::Modern if error.code() == code::UNSUPPORTED_VERSION => Outcome::Failed(not_spoken(server, &error)),
+        ServerEra::Modern | ServerEra::Legacy => Outcome::Error(error),
+    }
+}
+
+/// The server does not speak the revision in which it was asked, and did nothing (2026-07-28, versioning). Which one that is
+/// is between it and the proxy: its client would take the list in the error for that of the proxy.
+pub(super) fn not_spoken(server: &str, error: &RpcError) -> Failure {
+    not_started(server, &format!("it refused the revision of MCP that it was spoken to in: {error}"))
 }
 
 /// The server could not be reached or started, so nothing was sent.
@@ -84,4 +100,22 @@ pub(super) fn too_large(limit: usize) -> Failure {
 
 fn has_run(what: &str) -> String {
     format!("{what}; the tool has run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_server_that_knows_the_code_says_with_it_that_it_took_nothing() {
+        let supported = Json::from_value(&serde_json::json!({ "supported": ["2099-01-01"] }));
+        let error = || RpcError::with_data(code::UNSUPPORTED_VERSION, "too old", Some(&supported));
+        let passed = |outcome| if let Outcome::Error(error) = outcome { Some(error) } else { None };
+        assert_eq!(passed(of_error("s", error(), ServerEra::Legacy)), Some(error()));
+        let Outcome::Failed(failure) = of_error("s", error(), ServerEra::Modern) else { panic!("passed on") };
+        assert_eq!(failure.reason, Reason::NotStarted);
+        assert!(failure.message.contains("too old"), "{}", failure.message);
+        let other = RpcError::new(code::INVALID_PARAMS, "no");
+        assert_eq!(passed(of_error("s", other.clone(), ServerEra::Modern)), Some(other));
+    }
 }

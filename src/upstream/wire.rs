@@ -311,7 +311,7 @@ mod tests {
     fn a_text_without_line_ends_is_not_copied() {
         let raw = Bytes::from("{\"a\":\"\u{e9}\u{2014}\"}");
         let safe = line(Rope::from(raw.clone()));
-        assert_eq!(safe.pieces()[0].as_ptr(), raw.as_ptr());
+        assert_eq!(safe.into_pieces()[0].as_ptr(), raw.as_ptr());
     }
 
     proptest! {

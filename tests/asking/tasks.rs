@@ -110,13 +110,17 @@ async fn malformed_answers_are_refused_before_anything_is_changed() {
     let (proxy, id, server) = running(policy(Mode::Task)).await;
     let mut asking = ask(&server, "who?");
     asks(&proxy, &id, 1).await;
-    for bad in [json!([]), json!(1), json!(null), json!({ "input-1": {}, "other": 1 }), json!({ "input-1": null })] {
+    for bad in [json!([]), json!(1), json!(null), json!({ "input-1": null }), json!({ "input-1": 1, "x": {} })] {
         let refused = update(&proxy, &id, bad.clone()).await;
         assert_eq!(refused["error"]["code"], -32602, "{bad}");
         assert_eq!(keys(&proxy.get(&id).await), ["input-1"], "{bad}");
     }
-    update(&proxy, &id, json!({ "input-1": {} })).await;
+    // What stands under a key that is not open is ignored, whatever it is.
+    let taken = update(&proxy, &id, json!({ "input-1": {}, "other": 1 })).await;
+    assert_eq!(taken, json!({ "resultType": "complete" }));
     assert_eq!(answer(&mut asking).await, Ok(json!({})));
+    let late = update(&proxy, &id, json!({ "input-1": null })).await;
+    assert_eq!(late, json!({ "resultType": "complete" }), "it has been answered");
 }
 
 #[tokio::test]

@@ -270,6 +270,18 @@ async fn leaving_a_wait_stops_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_wait_for_a_run_that_is_left_to_the_next_process_ends_with_a_word_when_to_ask_again() {
+    let mut proxy = Proxy::new(ToolPolicy { on_lost: raincheck::config::OnLost::Rerun, ..policy() });
+    let (task, _sender) = started(&mut proxy, &json!({})).await;
+    let id = id_of(&task);
+    let waits = proxy.send(of_task("tasks/result", &id)).await.in_background();
+    let proxy = proxy.stops(policy()).await;
+    let Outcome::Failed(failure) = timeout(PATIENCE, waits.outcome()).await.unwrap() else { panic!() };
+    assert_eq!((failure.reason, failure.retry.retryable()), (Reason::Stopping, Some(true)));
+    assert_eq!(id_of(&proxy.value(of_task("tasks/get", &id)).await), id, "the next process has it");
+}
+
+#[tokio::test]
 async fn tasks_of_others_are_unknown_and_not_listed() {
     let mut proxy = Proxy::new(policy());
     let (task, _sender) = started(&mut proxy, &json!({})).await;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use raincheck::config::{Dedupe, Fallback, Mode, ToolPolicy};
 use raincheck::protocol::{Failure, Outcome, Reason, Retry, RpcError};
+use raincheck::store::Filter;
+use raincheck::task::Canceller;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -169,6 +171,29 @@ async fn a_cancel_stops_the_job_once() {
     assert!(checked["isError"] == true && words(&checked).contains("was cancelled"), "{checked}");
     let again = proxy.value(tool(Kind::Legacy, "cancel_job", &arguments)).await;
     assert!(again["isError"] == false && words(&again).contains("cancelled before"), "{again}");
+}
+
+#[tokio::test]
+async fn a_job_that_is_cancelled_before_it_was_sent_is_said_not_to_have_run() {
+    let mut proxy = Proxy::new(ToolPolicy { max_running: Some(1), ..at_once() });
+    let (_, _sender) = started(&mut proxy, Kind::Legacy).await;
+    let waiting = proxy.value(tool(Kind::Legacy, "export", &json!({ "n": 2 }))).await;
+    let arguments = json!({ "job": job(&waiting) });
+    let cancelled = proxy.value(tool(Kind::Legacy, "cancel_job", &arguments)).await;
+    assert!(words(&cancelled).ends_with("is cancelled. Nothing was sent: `export` has not run for it."), "{cancelled}");
+    let checked = proxy.value(tool(Kind::Legacy, "check_job", &arguments)).await;
+    assert!(words(&checked).ends_with("was cancelled on request before it was sent. It has no result."), "{checked}");
+}
+
+#[tokio::test]
+async fn a_check_says_that_it_was_the_operator_who_stopped_the_job() {
+    let mut proxy = Proxy::new(in_words());
+    let (handle, sender) = started(&mut proxy, Kind::Legacy).await;
+    let page = proxy.store.list(Filter::default(), None, 2).await.unwrap();
+    proxy.runner.cancel(&page.tasks[0], Canceller::Operator).await.unwrap();
+    sender.done(Outcome::Error(RpcError::new(0, "Request cancelled")));
+    let checked = proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": job(&handle) }))).await;
+    assert!(words(&checked).ends_with("was cancelled by the operator. It has no result."), "{checked}");
 }
 
 #[tokio::test]

@@ -192,6 +192,18 @@ async fn leaving_cancels_the_call_before_and_after_the_stream_is_open() {
 }
 
 #[tokio::test]
+async fn a_client_that_closes_its_sending_side_has_left() {
+    let mut server = Setup::new().start().await;
+    let mut client = server.connect().await;
+    let (text, headers) = call("7", "slow", "");
+    client.post(&text, &headers).await;
+    let mut asked = server.asked().await;
+    client.says_no_more().await;
+    bounded(asked.sender.abandoned()).await;
+    assert_eq!(client.rest().await, "");
+}
+
+#[tokio::test]
 async fn calls_with_the_same_id_get_each_their_own_answer() {
     let mut server = Setup::new().start().await;
     let (mut ann, mut bo) = (server.connect().await, server.connect().await);

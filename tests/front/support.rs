@@ -178,6 +178,11 @@ impl Client {
         String::from_utf8(body).unwrap()
     }
 
+    /// Closes the sending side only.
+    pub(crate) async fn says_no_more(&mut self) {
+        self.stream.shutdown().await.unwrap();
+    }
+
     /// Reads the next chunk of a body; `None` at its end.
     pub(crate) async fn chunk(&mut self) -> Option<Vec<u8>> {
         let line = loop {

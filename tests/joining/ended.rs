@@ -5,10 +5,11 @@ use std::time::Duration;
 use raincheck::config::{Dedupe, Mode, ToolPolicy};
 use raincheck::protocol::{Failure, Outcome, Principal, Reason, Retry, RpcError};
 use raincheck::store::Filter;
+use raincheck::task::Canceller;
 use serde_json::json;
 
 use crate::callers::{
-    KINDS, Kind, assert_joined, assert_same_handle, call, call_of, done, export, id_of, outcome, policy, said,
+    KINDS, Kind, assert_joined, assert_same_handle, call, call_of, done, export, id_of, keyed, outcome, policy, said,
 };
 use crate::support::calls::{self, text};
 use crate::support::layer::Proxy;
@@ -130,6 +131,48 @@ async fn a_cancel_ends_the_call_for_all() {
     assert_same_handle(&said(proxy.send(call(Kind::Tasks)).await).await, &id, "cancelled");
     assert!(matches!(outcome(proxy.send(call(Kind::Plain)).await).await, Outcome::Failed(_)));
     proxy.assert_sent_no_more();
+}
+
+#[tokio::test]
+async fn all_are_told_that_it_was_the_operator_who_stopped_the_call() {
+    for kind in [Kind::Plain, Kind::Legacy] {
+        let mut proxy = Proxy::new(policy(Mode::Auto));
+        let one = proxy.send(call(kind)).await.in_background();
+        let (_, server) = proxy.next_sent().await;
+        let two = proxy.send(call(kind)).await.in_background();
+        let page = proxy.store.list(Filter::default(), None, 2).await.unwrap();
+        proxy.runner.cancel(&page.tasks[0], Canceller::Operator).await.unwrap();
+        tokio::time::timeout(crate::support::layer::PATIENCE, server.cancelled()).await.unwrap();
+        server.done(Outcome::Error(RpcError::new(0, "Request cancelled")));
+        for held in [one, two, proxy.send(call(kind)).await] {
+            let Outcome::Failed(failure) = outcome(held).await else { panic!() };
+            assert_eq!((failure.reason, failure.retry), (Reason::OutcomeUnknown, Retry::No));
+            assert!(failure.message.starts_with("the operator has cancelled the call; "), "{}", failure.message);
+        }
+        let ended = proxy.get(&page.tasks[0].id.to_string()).await;
+        assert_eq!(ended["statusMessage"], "cancelled by the operator");
+    }
+}
+
+#[tokio::test]
+async fn of_a_call_that_is_cancelled_before_it_was_sent_all_are_told_that_the_tool_has_not_run() {
+    for by in [Canceller::Owner, Canceller::Operator] {
+        let mut proxy = Proxy::new(ToolPolicy { max_running: Some(1), ..policy(Mode::Task) });
+        id_of(&proxy.value(keyed(Kind::Tasks, "other", json!({ "name": "export" }))).await);
+        let (_, _server) = proxy.next_sent().await;
+        let id = id_of(&proxy.value(call(Kind::Tasks)).await);
+        let joined = proxy.send(call(Kind::Plain)).await.in_background();
+        let page = proxy.store.list(Filter::default(), None, 2).await.unwrap();
+        let task = page.tasks.iter().find(|task| task.id.to_string() == id).unwrap();
+        proxy.runner.cancel(task, by).await.unwrap();
+        for reply in [joined, proxy.send(call(Kind::Plain)).await] {
+            let Outcome::Failed(failure) = outcome(reply).await else { panic!() };
+            assert_eq!((failure.reason, failure.retry), (Reason::NotStarted, Retry::No));
+            assert!(failure.message.contains("before it was sent; the tool has not run"), "{}", failure.message);
+            assert_eq!(failure.message.contains("operator"), by == Canceller::Operator, "{}", failure.message);
+        }
+        proxy.assert_sent_no_more();
+    }
 }
 
 #[tokio::test]

@@ -193,3 +193,21 @@ fn millis(stamp: &Value) -> i64 {
     let number = |at: std::ops::Range<usize>| text[at].parse::<i64>().unwrap();
     ((number(11..13) * 60 + number(14..16)) * 60 + number(17..19)) * 1000 + number(20..23)
 }
+
+#[tokio::test]
+async fn of_a_server_that_is_not_told_to_stop_nobody_is_told_that_it_was() {
+    let upstream = Upstream::stdio().await;
+    let rest = "[[tool]]\nmatch = \"*\"\nmode = \"task\"\n[[tool]]\nmatch = \"silent\"\nmode = \"task\"\ntimeout = \"500ms\"\n\
+                [[tool]]\nmatch = \"idle\"\nmode = \"task\"\nidle_timeout = \"500ms\"";
+    let ground = Ground::with_server(&upstream, "cancel = \"never\"\n", rest);
+    let proxy = ground.start().await;
+    let client = proxy.client();
+    for tool in ["silent", "idle"] {
+        let id = client.handle(tool, "{}").await;
+        let _run = upstream.run().await;
+        let failed = client.ended(&id).await.result();
+        let message = failed["statusMessage"].as_str().unwrap();
+        assert!(message.contains("is not told to stop") && message.contains("may go on to its end"), "{message}");
+    }
+    assert_eq!(upstream.cancelled(), 0);
+}

@@ -36,18 +36,15 @@ async fn balancer(base: &str) -> String {
 async fn relay(mut front: TcpStream, mut back: TcpStream) {
     let (mut up, mut down) = (vec![0; 16 << 10], vec![0; 16 << 10]);
     loop {
-        let moved = tokio::select! {
-            read = front.read(&mut up) => match read {
-                Ok(count @ 1..) => back.write_all(&up[..count]).await,
-                _ => return,
-            },
-            read = back.read(&mut down) => match read {
-                Ok(count @ 1..) => front.write_all(&down[..count]).await,
-                _ => return,
-            },
-            () = tokio::time::sleep(CUT) => return,
+        let read = async {
+            tokio::select! {
+                read = front.read(&mut up) => (true, read),
+                read = back.read(&mut down) => (false, read),
+            }
         };
-        if moved.is_err() {
+        let Ok((goes_up, Ok(count @ 1..))) = timeout(CUT, read).await else { return };
+        let written = if goes_up { back.write_all(&up[..count]).await } else { front.write_all(&down[..count]).await };
+        if written.is_err() {
             return;
         }
     }

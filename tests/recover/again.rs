@@ -64,6 +64,14 @@ async fn a_held_call_with_a_key_is_begun_again_once_although_it_cannot_become_a_
     let mut proxy = proxy.crashes(policy()).await;
     let Outcome::Failed(failure) = proxy.ask(keyed()).await else { panic!() };
     assert_eq!((failure.reason, more_sent(&mut proxy)), (Reason::OutcomeUnknown, 0));
+    // The same where both were in one process.
+    let mut proxy = Proxy::new(policy());
+    let _held = proxy.send(keyed()).await.in_background();
+    drop(proxy.next_sent().await);
+    let (_call, _sender) = proxy.next_sent().await;
+    let mut proxy = proxy.crashes(policy()).await;
+    let Outcome::Failed(failure) = proxy.ask(keyed()).await else { panic!() };
+    assert_eq!((failure.reason, more_sent(&mut proxy)), (Reason::OutcomeUnknown, 0));
 }
 
 #[tokio::test]

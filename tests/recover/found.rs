@@ -157,11 +157,12 @@ async fn a_held_call_with_a_key_is_found_again_although_it_cannot_become_a_task(
         let recorded = proxy.store.list(Filter::default(), None, 2).await.unwrap().tasks;
         assert_eq!(recorded.len(), 1);
         stored(&proxy, &recorded[0].id.to_string(), "place").await;
+        let joined = proxy.send(keyed()).await.in_background();
         let mut proxy = if stops_in_order {
             let proxy = proxy.stops(policy()).await;
             assert!(sender.is_left_running());
-            let Outcome::Failed(failure) = held.outcome().await else { panic!() };
-            assert_eq!(failure.reason, Reason::Stopping);
+            let (held, joined) = (shown(held.outcome().await), shown(joined.outcome().await));
+            assert_eq!((&held["failed"], &held), (&json!("stopping"), &joined));
             proxy
         } else {
             proxy.crashes(policy()).await
@@ -181,6 +182,24 @@ fn keyed() -> Call {
     let mut call = call_with("{}");
     call.caller.key = Some(CallKey::read("k").unwrap());
     call
+}
+
+#[tokio::test]
+async fn a_repeat_of_a_run_that_was_found_again_is_left_once_more_with_it() {
+    let policy = || ToolPolicy { mode: Mode::Sync, ..tasks() };
+    let mut proxy = Proxy::new(policy());
+    let _held = proxy.send(keyed()).await.in_background();
+    let (_, sender) = proxy.next_sent().await;
+    sender.event(at("place"));
+    let recorded = proxy.store.list(Filter::default(), None, 2).await.unwrap().tasks;
+    stored(&proxy, &recorded[0].id.to_string(), "place").await;
+    let mut proxy = proxy.crashes(policy()).await;
+    let (_, _found) = proxy.next_sent().await;
+    let repeat = proxy.send(keyed()).await.in_background();
+    proxy.stops(policy()).await;
+    let Outcome::Failed(failure) = timeout(PATIENCE, repeat.outcome()).await.unwrap() else { panic!() };
+    assert_eq!((failure.reason, failure.retry.retryable()), (Reason::Stopping, Some(true)));
+    assert!(failure.message.contains("left to the next process"), "{}", failure.message);
 }
 
 #[tokio::test]

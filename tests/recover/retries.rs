@@ -99,7 +99,9 @@ async fn a_retry_finds_the_run_that_the_next_process_has_found_and_is_asked_agai
         let mut foreign = retry(&second, &json!({ "input-1": accepted(3) }));
         foreign.caller.principal = raincheck::protocol::Principal::Named("bo".into());
         assert_eq!(told(proxy.send(foreign).await).await["error"]["code"], -32602);
-        let last = retry(&second, &json!({ "input-1": accepted(2) }));
+        let malformed = retry(&second, &json!({ "input-1": null }));
+        assert_eq!(told(proxy.send(malformed).await).await["error"]["code"], -32602);
+        let last = retry(&second, &json!({ "input-1": accepted(2), "never-asked": 1 }));
         let reply = proxy.send(last.clone()).await.in_background();
         assert_eq!(answered(&mut asking).await, accepted(2));
         server.done(done("found"));

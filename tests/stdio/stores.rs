@@ -18,6 +18,17 @@ async fn ended_task(client: &mut Connection, machine: &Machine, value: u64) -> V
     handle
 }
 
+/// A process whose host has left while a task runs, as soon as it says by a note that its store will be free; and the
+/// handle of the task.
+async fn left_running(machine: &Machine) -> (Connection, Value) {
+    let mut client = machine.start(&["--after", "1ms"]);
+    let id = client.call("hold", json!({})).await;
+    let handle = client.answer(&id).await["result"]["taskId"].clone();
+    client.end_input();
+    crate::signs::files("the note", machine.folder.path(), crate::PATIENCE, || machine.stores().len() == 2).await;
+    (client, handle)
+}
+
 #[tokio::test]
 async fn handles_outlive_the_host() {
     let machine = Machine::new();
@@ -76,11 +87,7 @@ async fn nothing_is_started_for_a_client_that_asks_nothing() {
 #[tokio::test]
 async fn a_host_that_starts_again_waits_for_the_store_that_is_about_to_be_given_back() {
     let machine = Machine::new().env("RAINCHECK_SHUTDOWN_GRACE", "300ms");
-    let mut client = machine.start(&["--after", "1ms"]);
-    let id = client.call("hold", json!({})).await;
-    let handle = client.answer(&id).await["result"]["taskId"].clone();
-    client.end_input();
-    crate::signs::files("the note", machine.folder.path(), crate::PATIENCE, || machine.stores().len() == 2).await;
+    let (mut client, handle) = left_running(&machine).await;
     let mut next = machine.start(&[]);
     let task = next.task(&handle).await;
     assert_eq!(task["status"], "failed", "{task}");
@@ -92,11 +99,7 @@ async fn a_host_that_starts_again_waits_for_the_store_that_is_about_to_be_given_
 #[tokio::test]
 async fn while_the_store_of_before_is_waited_for_a_host_learns_what_the_server_is() {
     let machine = Machine::new().env("RAINCHECK_DEFAULTS_FALLBACK", "handle");
-    let mut client = machine.start(&["--after", "1ms"]);
-    let id = client.call("hold", json!({})).await;
-    let handle = client.answer(&id).await["result"]["taskId"].clone();
-    client.end_input();
-    crate::signs::files("the note", machine.folder.path(), crate::PATIENCE, || machine.stores().len() == 2).await;
+    let (mut client, handle) = left_running(&machine).await;
     let mut next = machine.start(&[]);
     let hello =
         json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "h", "version": "1" } });

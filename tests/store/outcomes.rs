@@ -46,6 +46,24 @@ async fn outcomes_of_any_size_come_back_byte_for_byte_after_a_restart() {
 }
 
 #[tokio::test]
+async fn an_outcome_that_is_still_being_sent_is_in_memory_once_whatever_the_cache_has_kept() {
+    let test = TestStore::new();
+    let mut tasks = Vec::new();
+    for at in 0..12 {
+        let id = test.run(Expiry::Never).await;
+        let outcome = json(&format!("\"{}{}\"", "x".repeat(900 << 10), at));
+        tasks.push(test.store.settle(&id, Ending::Completed(outcome)).await.unwrap());
+    }
+    let sent = test.store.outcome(&tasks[0]).await.unwrap();
+    for other in &tasks[1..] {
+        test.store.outcome(other).await.unwrap();
+    }
+    let again = test.store.outcome(&tasks[0]).await.unwrap();
+    assert_eq!(again, sent);
+    assert_eq!(again.bytes().as_ptr(), sent.bytes().as_ptr(), "there are two of it");
+}
+
+#[tokio::test]
 async fn what_is_in_the_directory_is_for_nobody_else() {
     let test = TestStore::new();
     let id = test.run(Expiry::Never).await;

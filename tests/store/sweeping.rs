@@ -93,6 +93,29 @@ async fn the_sweep_wakes_up_by_itself_when_a_task_expires() {
 }
 
 #[tokio::test]
+async fn the_sweep_wakes_up_by_itself_for_a_run_that_needs_a_longer_time_to_live() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = crate::support::config(&directory.path().join("store"));
+    let (clock, jobs) = (std::sync::Arc::new(raincheck::clock::SystemClock), raincheck::jobs::Jobs::new());
+    let store = raincheck::store::Store::open(&config, clock.clone(), &jobs).unwrap().store;
+    let owner = store.owner(&raincheck::protocol::Principal::Local);
+    let hour = Duration::from_hours(1);
+    // The first may be found by the sweep of the start; when that is over it rests for a minute.
+    for _ in 0..3 {
+        let now = raincheck::clock::Clock::now(&*clock);
+        let (id, expiry) = (raincheck::task::TaskId::generate(now), Expiry::Limited { ttl: hour, keep: hour });
+        let task = raincheck::task::Task::queued(id, owner, "s".to_owned(), "t".to_owned(), now, expiry);
+        store.create(task).await.unwrap();
+        let extended = async {
+            while store.get(&owner, &id).await.unwrap().unwrap().ttl() == Some(hour) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), extended).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn purged_space_is_used_again() {
     let test = TestStore::new();
     let mut sizes = Vec::new();

@@ -18,7 +18,7 @@ use raincheck::jobs::Jobs;
 use raincheck::policy::Policies;
 use raincheck::protocol::{Json, Outcome, Principal, Reason};
 use raincheck::runner::{Bounds, Runner};
-use raincheck::store::{ChangeError, CommitError, Ending, Health, Opened, ReadError, Store};
+use raincheck::store::{ChangeError, CommitError, Ending, Health, Opened, Quotas, ReadError, Store};
 use raincheck::task::{Expiry, State, Task, TaskId};
 use raincheck::tasks::TasksLayer;
 use tempfile::TempDir;
@@ -155,6 +155,9 @@ async fn a_failed_commit_leaves_nothing_and_the_store_mends_itself(log: &Said) {
     let ended = store.create(running(&store)).await.unwrap().id;
     let ended_task = store.settle(&ended, Ending::Completed(json("1"))).await.unwrap();
 
+    // What is refused does not count for what an owner may have either.
+    store.limit_owners(Quotas { all: Some(3), ..Quotas::default() });
+
     let fault = Fault::refuse();
     let refused = running(&store);
     let error = store.create(refused.clone()).await.unwrap_err();
@@ -174,10 +177,12 @@ async fn a_failed_commit_leaves_nothing_and_the_store_mends_itself(log: &Said) {
     log.until(Duration::from_secs(30), |log| log.contains(": the store is open again")).await;
     assert!(matches!(store.health(), Health::Ready));
     assert_eq!(status(&store, &refused.id).await, None, "what was refused must not be there");
+    assert_eq!(store.figures().tasks, 2, "what was refused counts");
     assert_eq!(status(&store, &kept).await, Some("working"));
     assert_eq!(store.outcome(&ended_task).await.unwrap().as_str(), "1");
     store.settle(&kept, Ending::Completed(json("2"))).await.unwrap();
     let more = store.create(running(&store)).await.unwrap().id;
+    assert!(store.create(running(&store)).await.is_err(), "an owner has more than it may");
     store.close().await;
 
     let Opened { store, left_open } = open(&directory);

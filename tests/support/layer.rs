@@ -71,7 +71,7 @@ impl Service<Call> for Scripted {
     fn call(&mut self, call: Call) -> Self::Future {
         let (sender, reply) = match self.1 {
             Sends::AtOnce => Reply::channel(),
-            Sends::WhenLetGo | Sends::InTurn => Reply::gated(),
+            Sends::WhenLetGo => Reply::gated(),
         };
         let _ = self.0.send((call, sender));
         std::future::ready(Ok(reply))
@@ -174,11 +174,6 @@ impl Proxy {
     /// Around a service that gets its calls before they may be sent, with limits for owners.
     pub fn gated(policy: ToolPolicy, rules: OwnerRules) -> Self {
         Setup { sends: Sends::WhenLetGo, rules, ..Setup::of(policy) }.start()
-    }
-
-    /// The same, around a service that takes one call at a time.
-    pub fn in_turn(policy: ToolPolicy) -> Self {
-        Setup { sends: Sends::InTurn, ..Setup::of(policy) }.start()
     }
 
     /// Another process on the same store.

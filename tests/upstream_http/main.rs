@@ -14,6 +14,7 @@ mod param_headers;
 #[path = "../support/replies.rs"]
 mod replies;
 mod resuming;
+mod revisions;
 mod sessions;
 mod sse;
 mod stopping;

@@ -1,6 +1,7 @@
 //! One MCP endpoint: requests out, JSON or a stream of events back (2026-07-28, Streamable HTTP).
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
@@ -32,7 +33,12 @@ pub(crate) struct Endpoint {
     headers: HeaderMap,
     /// Whether somebody is there who can be asked.
     has_person: bool,
+    /// Requests whose answer is waited for.
+    asking: AtomicUsize,
 }
+
+/// A request, until its answer is there or nobody waits for it.
+struct Asking<'a>(&'a AtomicUsize);
 
 /// What a request asks for, beside `_meta`.
 pub(crate) enum Ask<'a> {
@@ -63,7 +69,7 @@ impl Endpoint {
             return Err("the URL must hold no credentials; use --header 'Authorization: ...'".to_owned());
         }
         let wire = Wire::to(&url)?;
-        Ok(Self { url, wire, headers, has_person: false })
+        Ok(Self { url, wire, headers, has_person: false, asking: AtomicUsize::new(0) })
     }
 
     /// The same, saying on every request whether somebody is there to fill in forms.
@@ -93,6 +99,7 @@ impl Endpoint {
         extra: &HeaderMap,
         on_progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Json, ClientError> {
+        let _asking = Asking::of(&self.asking);
         let id = RequestId::from_number(1);
         let method = ask.method();
         let body = message::request(&id, method.name(), Some(ask.params(self.has_person).into())).into_bytes();
@@ -126,6 +133,13 @@ impl Endpoint {
         }
     }
 
+    /// Leaves what is asked now, which cancels it; whether anything is. An answer that the server had given before it saw
+    /// that still comes.
+    pub(crate) fn leave(&self) -> bool {
+        self.wire.leave();
+        self.asking.load(Ordering::Relaxed) > 0
+    }
+
     /// The URL as it may be written down: without a query, which may hold a key.
     pub(crate) fn public_url(&self) -> String {
         let mut url = self.url.clone();
@@ -149,6 +163,19 @@ impl Endpoint {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("url", &self.public_url()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Asking<'a> {
+    fn of(asking: &'a AtomicUsize) -> Self {
+        asking.fetch_add(1, Ordering::Relaxed);
+        Self(asking)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

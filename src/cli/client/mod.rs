@@ -5,6 +5,7 @@ mod endpoint;
 mod error;
 mod follow;
 mod handles;
+mod line;
 mod mirror;
 mod person;
 mod show;

@@ -12,10 +12,18 @@ use hyper_util::client::legacy::{Client, Error as SendError};
 use hyper_util::rt::TokioExecutor;
 use url::Url;
 
+use super::line::{Connector, Door};
+
+/// Connections to one server.
+pub(crate) struct Wire {
+    client: Kind,
+    door: Door,
+}
+
 /// Without TLS no certificates are looked for, so plain HTTP works where there are none.
-pub(crate) enum Wire {
-    Plain(Client<HttpConnector, Full<Bytes>>),
-    Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+enum Kind {
+    Plain(Client<Connector, Full<Bytes>>),
+    Tls(Client<HttpsConnector<Connector>, Full<Bytes>>),
 }
 
 /// How long a connection may take.
@@ -24,24 +32,32 @@ const CONNECT: Duration = Duration::from_secs(10);
 impl Wire {
     /// What the scheme of `url` needs. Errors are for the user: a wrong scheme, or no certificates on this machine.
     pub(crate) fn to(url: &Url) -> Result<Self, String> {
-        match url.scheme() {
-            "http" => Ok(Self::Plain(Client::builder(TokioExecutor::new()).build(connector()))),
+        let door = Door::default();
+        let connector = Connector::new(connector(), door.clone());
+        let client = match url.scheme() {
+            "http" => Kind::Plain(Client::builder(TokioExecutor::new()).build(connector)),
             "https" => {
                 let tls = HttpsConnectorBuilder::new()
                     .with_native_roots()
                     .map_err(|error| format!("no certificate authorities are found on this machine: {error}"))?;
-                let connector = tls.https_only().enable_http1().enable_http2().wrap_connector(connector());
-                Ok(Self::Tls(Client::builder(TokioExecutor::new()).build(connector)))
+                let connector = tls.https_only().enable_http1().enable_http2().wrap_connector(connector);
+                Kind::Tls(Client::builder(TokioExecutor::new()).build(connector))
             }
-            other => Err(format!("the scheme must be http or https, found \"{other}\"")),
-        }
+            other => return Err(format!("the scheme must be http or https, found \"{other}\"")),
+        };
+        Ok(Self { client, door })
+    }
+
+    /// Tells the server that nobody waits for its answers any more. One that was on its way still comes.
+    pub(crate) fn leave(&self) {
+        self.door.leave();
     }
 
     /// Sends a request.
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, SendError> {
-        match self {
-            Self::Plain(client) => client.request(request),
-            Self::Tls(client) => client.request(request),
+        match &self.client {
+            Kind::Plain(client) => client.request(request),
+            Kind::Tls(client) => client.request(request),
         }
         .await
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::ledger::minus;
 use super::purse::{Purse, Purses};
-use super::refusal;
 use crate::config::{Budget, Cost};
 use crate::protocol::{Failure, Principal};
 
@@ -18,6 +17,8 @@ pub(in crate::runner) struct Fare {
     price: Cost,
     per_minute: Cost,
     stage: Stage,
+    /// What an earlier process has spent for minutes of it, which nobody takes back.
+    earlier: Cost,
     /// The time of run at which it is looked at again.
     look_at: Duration,
 }
@@ -56,6 +57,7 @@ impl Fare {
             price,
             per_minute,
             stage: Stage::Reserved,
+            earlier: Cost::ZERO,
             look_at: Duration::ZERO,
         })
     }
@@ -69,13 +71,15 @@ impl Fare {
         counted: Duration,
         ran: Duration,
     ) -> Self {
+        let earlier = per_minute.for_time(counted.min(ran));
         Self {
             purses: Arc::clone(purses),
             purse: purses.of(principal, budget),
             budget,
             price: Cost::ZERO,
             per_minute,
-            stage: Stage::Sent(per_minute.for_time(counted.min(ran))),
+            stage: Stage::Sent(earlier),
+            earlier,
             look_at: ran,
         }
     }
@@ -99,9 +103,10 @@ impl Fare {
         self.stage = Stage::Sent(Cost::ZERO);
     }
 
-    /// The call was not sent after all: its price is kept for it, until it is paid again.
+    /// The call was not taken after all: its price is kept for it, until it is paid again, and its minutes were none.
     pub(in crate::runner) fn held_up(&mut self) {
-        if self.stage == Stage::Sent(Cost::ZERO) {
+        if let Stage::Sent(counted) = self.stage {
+            self.purses.refund(&self.purse, minus(counted, self.earlier));
             self.purses.take_back(&self.purse, self.price);
             self.stage = Stage::Reserved;
         }
@@ -119,8 +124,8 @@ impl Fare {
         self.look_at
     }
 
-    /// Spends what a run of that time costs; fails if the budget is used up and the run costs more by the minute.
-    pub(in crate::runner) fn count(&mut self, ran: Duration) -> Result<(), Failure> {
+    /// Spends what a run of that time costs; fails with the budget if that is used up and the run costs more by the minute.
+    pub(in crate::runner) fn count(&mut self, ran: Duration) -> Result<(), Budget> {
         let Stage::Sent(counted) = self.stage else { return Ok(()) };
         let all = self.per_minute.for_time(ran).max(counted);
         let more = minus(all, counted);
@@ -128,7 +133,7 @@ impl Fare {
         let left = self.purses.spend(&self.purse, self.budget, more);
         self.look_again(ran, left);
         if left == Cost::ZERO && self.per_minute != Cost::ZERO {
-            return Err(refusal::budget_used_up(self.budget));
+            return Err(self.budget);
         }
         Ok(())
     }

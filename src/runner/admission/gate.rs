@@ -4,8 +4,10 @@
 //! enough, holds nothing that others could use. Whoever waits does not fit now, for each slot that is given back goes to
 //! the first in the line whom it fits. So a call that fits need not look at the line.
 
-mod aside;
+mod anew;
 mod past;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -40,8 +42,6 @@ pub(in crate::runner) struct Gate {
 struct State {
     slots: Slots,
     line: FairLine<Waiting>,
-    /// How many calls wait for their servers, without slots. They count as if they were in the line.
-    aside: usize,
     /// Who was told to come when there is a place in the line.
     told: Told,
     most_waiting: usize,
@@ -119,7 +119,6 @@ impl Gate {
         let state = State {
             slots: Slots::new(bounds.running, bounds.rate),
             line: FairLine::default(),
-            aside: 0,
             told: Told::default(),
             most_waiting: bounds.waiting,
             next_ticket: 0,
@@ -131,7 +130,7 @@ impl Gate {
 
     /// How many calls wait.
     pub(in crate::runner) fn waiting(&self) -> usize {
-        self.state().waiting()
+        self.state().line.len()
     }
 
     /// How many slots are taken.
@@ -204,7 +203,6 @@ impl Gate {
             is_tool: guest.tool.is_some(),
             of_newcomers: matches!(guest.principal, Principal::Newcomers(_)),
             what,
-            is_aside: false,
         }
     }
 
@@ -222,11 +220,7 @@ impl Gate {
     /// Gives slots back, and hands on what is free.
     fn release(self: &Arc<Self>, claim: &Claim) {
         let mut state = self.state();
-        if claim.is_aside {
-            state.count_aside(claim, -1);
-        } else {
-            state.slots.release(claim);
-        }
+        state.slots.release(claim);
         self.hand_on(state);
     }
 
@@ -258,7 +252,7 @@ impl State {
     /// who have as little in the line.
     fn check_line(&mut self, claim: &Claim, guest: &Guest<'_>, fits: bool) -> Result<(), Failure> {
         let (now, company, asker) = (Instant::now(), self.slots.company, Asker { owner: claim.who, rested_at: None });
-        let (of_tool, of_all) = (self.waiting_at(claim), self.waiting());
+        let (of_tool, of_all) = (self.waiting_at(claim), self.line.len());
         let owner = self.slots.owners.get(claim.owner);
         let (waiting, tools_waiting) = owner.map_or((0, 0), |owner| (owner.waiting, owner.tools_waiting));
         let free = self.slots.free();
@@ -312,11 +306,6 @@ impl State {
     /// How many calls of this owner wait that call the same tool, if that has limits.
     fn waiting_at(&self, claim: &Claim) -> usize {
         claim.part.and_then(|place| self.slots.parts.get(place)).map_or(0, |part| part.waiting)
-    }
-
-    /// How many calls wait.
-    fn waiting(&self) -> usize {
-        self.line.len() + self.aside
     }
 
     /// It has what it may have been told to come for.

@@ -40,7 +40,7 @@ use self::purse::Purses;
 use super::{Bounds, Plan, What};
 use crate::config::{Cost, OwnerLimits, OwnerRules, Rate};
 use crate::jobs::Jobs;
-use crate::protocol::{Failure, Principal, WaitsFor};
+use crate::protocol::{Failure, Principal};
 use crate::shared_map::SharedMap;
 use crate::store::{Quotas, Store};
 use crate::task::{Owner, Task};
@@ -150,24 +150,6 @@ impl Admission {
     pub(super) fn enter_again(&self, principal: &Principal, plan: &Plan) -> Result<Entry, Failure> {
         let guest = Guest { principal: &self.sharer(principal), tool: self.guest_tool(principal, plan) };
         self.gate.enter_again(&guest)
-    }
-
-    /// Gives the slots of a call back that waits for that. Refused where no more may wait; where nobody may, it keeps them,
-    /// unless others might wait for it then.
-    pub(super) fn set_aside(
-        &self,
-        principal: &Principal,
-        plan: &Plan,
-        permits: &mut Permits,
-        what: WaitsFor,
-    ) -> Result<(), Failure> {
-        let limits = self.limits(principal);
-        let is_tool = matches!(plan.what, What::Tool(_));
-        let nobody_may = is_tool && (plan.policy.max_queued == Some(0) || limits.max_queued == Some(0));
-        if self.gate.has_no_line() || (nobody_may && what != WaitsFor::Turn) {
-            return Ok(());
-        }
-        permits.set_aside(&Guest { principal, tool: self.guest_tool(principal, plan) })
     }
 
     /// What is called, if it is a tool.

@@ -3,6 +3,9 @@
 //! What a start costs is on the disk before the first byte goes to the server. What the minutes of a run cost is written
 //! at most once a second for each owner: a crash loses the last second of it, and a proxy that stops in order nothing.
 
+#[cfg(test)]
+mod model;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -173,11 +176,11 @@ impl Purses {
         Ok(self.spend(purse, budget, price))
     }
 
-    /// Takes back the price of a call that was paid and could not be sent.
-    pub(super) fn refund(self: &Arc<Self>, purse: &Arc<Purse>, price: Cost) {
+    /// Takes back what was spent for a call that could not be sent.
+    pub(super) fn refund(self: &Arc<Self>, purse: &Arc<Purse>, cost: Cost) {
         let mut state = purse.state();
-        state.ledger.refund(price);
-        if price != Cost::ZERO {
+        state.ledger.refund(cost);
+        if cost != Cost::ZERO {
             self.write_soon(purse, &mut state);
         }
     }

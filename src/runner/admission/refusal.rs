@@ -71,15 +71,6 @@ pub(super) fn over_budget(price: Cost, left: Cost, budget: Budget, wait: Option<
     Failure::new(Reason::OverBudget, message, after(wait))
 }
 
-/// The budget was used up during the run.
-pub(in crate::runner) fn budget_used_up(budget: Budget) -> Failure {
-    let message = format!(
-        "your budget of {budget} was used up during the run, and the server was told to stop; it may have done part of \
-         its work, check before calling it again"
-    );
-    Failure::new(Reason::OverBudget, message, Retry::Unknown)
-}
-
 /// Rounded up to what the wire can say, so that it is never too early.
 fn after(wait: Duration) -> Retry {
     Retry::After(whole_millis(wait))

@@ -50,8 +50,6 @@ pub(super) struct Claim {
     pub(super) of_newcomers: bool,
     /// The key of what is called.
     pub(super) what: u64,
-    /// Whether it has no slots: its call was let in, and waits for its server.
-    pub(super) is_aside: bool,
 }
 
 /// What an owner has.
@@ -87,7 +85,7 @@ pub(super) struct ToolRow {
 #[derive(Debug, Default)]
 pub(super) struct PartRow {
     running: usize,
-    /// Calls that wait, for a slot or for their server.
+    /// Calls in the line.
     pub(super) waiting: usize,
     starts: Bucket,
 }

@@ -3,21 +3,22 @@
 //!
 //! A call with a price or a record is kept back until its server can take it, any other from the moment in which it has to
 //! wait. It goes only when this lets it go: its price is paid then, and its record says that it runs. Before that no time of
-//! its run goes by, it costs nothing, it gives its slot back if it waits, a task of it is queued, and if it ends it was
-//! never sent.
+//! its run goes by, it costs nothing, a task of it is queued, and if it ends it was never sent. Its slot it keeps: a place
+//! at the server is kept for it, which only as many calls may have as may run.
 //!
-//! How it waits and is let go is here; what becomes of its slot, its price and its record meanwhile is in a file each.
+//! How it waits and is let go is here; what becomes of its price and its record meanwhile is in a file each.
 
 mod price;
 mod record;
-mod slot;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::attend::{Attendance, Reach};
+use super::clock::RunClock;
 use super::given_up::{not_begun_for_operator, stopped_by_operator};
+use super::live::Phase;
 use super::seat::Seat;
 use super::shown::Stage;
 use crate::history::End;
@@ -64,14 +65,16 @@ impl Attendance {
     /// An operator has stopped the call.
     pub(super) async fn is_stopped_by_operator(&mut self, seat: Seat) {
         if self.is_unsent() {
-            return self.is_not_sent(seat, not_begun_for_operator()).await;
+            let failure = not_begun_for_operator();
+            seat.is_over_for_all(&failure);
+            return self.is_not_sent(seat, failure).await;
         }
         self.remember(End::Cancelled);
         self.tell_to_stop(StopCause::Operator);
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 
-    /// The call waits for this; `None` if no more may wait, or it has ended.
+    /// The call waits for this; `None` if it has ended.
     pub(super) async fn is_held_up(&mut self, seat: Seat, what: WaitsFor) -> Option<Seat> {
         if !self.running.keep_back() {
             // It has gone to the server meanwhile.
@@ -81,13 +84,6 @@ impl Attendance {
             live.waits(what);
         }
         let before = std::mem::replace(&mut self.reach, Reach::Waits(what));
-        if before == Reach::Sent {
-            self.price_is_given_back();
-        }
-        if let Err(refused) = self.gives_slot_back(what) {
-            self.is_not_sent(seat, refused).await;
-            return None;
-        }
         match before {
             Reach::Waits(_) => Some(seat),
             Reach::Kept => {
@@ -98,9 +94,27 @@ impl Attendance {
                 seat
             }
             Reach::Sent => {
-                self.run.is_recorded_as_waiting(&seat).await;
+                self.never_ran(&seat).await;
                 Some(seat)
             }
+        }
+    }
+
+    /// The server turns out to have taken nothing of a call that was let go: it has not run, and has cost nothing.
+    async fn never_ran(&mut self, seat: &Seat) {
+        self.clock = RunClock::start(self.run.plan.policy.timeout);
+        self.alive = Duration::ZERO;
+        self.price_is_given_back();
+        self.run.is_recorded_as_waiting(seat).await;
+    }
+
+    /// The call ends so. If that says that the server never took it, it has cost nothing.
+    pub(super) async fn ends_with(&mut self, seat: &Seat, outcome: &Outcome) {
+        let Outcome::Failed(failure) = outcome else { return };
+        // A run that was found again, or that is the second one, was taken before.
+        let is_first = self.run.reruns == 0 && self.anchoring.is_none();
+        if is_first && self.is_charged() && !self.is_unsent() && failure.reason.is_of_unsent() {
+            self.never_ran(seat).await;
         }
     }
 
@@ -122,10 +136,9 @@ impl Attendance {
         is_over && self.is_unsent()
     }
 
-    /// Lets a call go that was kept back, as soon as it has a slot again, is paid, and its record says that it runs; `None`
-    /// if it has ended.
+    /// Lets a call go that was kept back, as soon as it is paid and its record says that it runs; `None` if it has ended.
     pub(super) async fn begins(&mut self, seat: Seat) -> Option<Seat> {
-        let Some(seat) = self.is_made_ready(seat).await else {
+        let Some(seat) = self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await else {
             self.running.stop(StopCause::Caller);
             return None;
         };
@@ -136,10 +149,17 @@ impl Attendance {
         Some(seat)
     }
 
-    /// Gets a call all that it needs to be let go; `None` if it has ended.
-    async fn is_made_ready(&mut self, seat: Seat) -> Option<Seat> {
-        let seat = self.has_slot_again(seat).await?;
-        self.run.begin_and_pay(seat, self.fare.as_deref_mut()).await
+    /// The caller left, and the call goes on; `None` if it has ended.
+    pub(super) async fn goes_on_without_caller(&mut self, seat: Seat) -> Option<Seat> {
+        let phase = match self.reach {
+            Reach::Waits(what) => Phase::Waits(what),
+            Reach::Kept | Reach::Sent => Phase::Running { progress: None },
+        };
+        let seat = self.run.goes_on_without_caller(seat, phase).await;
+        if seat.is_none() {
+            self.running.stop(StopCause::Caller);
+        }
+        seat
     }
 
     /// Leaves a call that waits to the next process, if that can send it; else it ends.

@@ -41,6 +41,24 @@ impl Run {
         }
     }
 
+    /// The caller of a call with a key left, and the call goes on. If it waits and has no record yet, it gets one, by which a
+    /// repeat finds it; `None` if it got none, and is not sent.
+    pub(in crate::runner) async fn goes_on_without_caller(&self, seat: Seat, phase: Phase) -> Option<Seat> {
+        let Seat::Held(mut held) = seat else { return Some(seat) };
+        if let Some(recorded) = held.take_record() {
+            return Some(Seat::Task(recorded.without_caller()));
+        }
+        match self.commit(held, Seed::silent(State::Queued, phase, Why::Key)).await {
+            Ok((_, recorded, _)) => Some(Seat::Task(recorded.without_caller())),
+            Err(NotMade::NotNow(_, error)) => {
+                let tool = self.plan.what.name();
+                tracing::warn!(tool, %error, "a call whose caller left before it was sent could not be recorded, and is not sent");
+                None
+            }
+            Err(NotMade::Joined) => None,
+        }
+    }
+
     /// Commits the record of a call; who was held comes back if that fails.
     pub(in crate::runner) async fn commit(
         &self,

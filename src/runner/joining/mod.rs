@@ -20,7 +20,7 @@ pub(super) use rejoin::{Retrier, rejoin};
 pub(super) use repeat::Repeat;
 pub(super) use wait::Waiter;
 
-use self::places::{Entry, Stage};
+use self::places::{Entry, Outlook, Stage};
 use super::run::Run;
 use super::seat::Held;
 use super::{Promotion, stopping};
@@ -77,31 +77,36 @@ async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> F
             ready = ready(run, repeat, &mut stage) => ready,
             () = shared.jobs.stopping() => return answered(sender, stopping()),
         };
-        if let Some(id) = ready {
-            if shared.is_ending() && shared.live.get(&id).is_none() {
+        match ready {
+            Outlook::Recorded(id) if shared.is_ending() && shared.live.get(&id).is_none() => {
                 return answered(sender, left_behind());
             }
-            return join(run, call, id, sender).await;
+            Outlook::Recorded(id) => return join(run, call, id, sender).await,
+            Outlook::Ended(failure) => return answered(sender, failure),
+            Outlook::Free => {}
         }
     }
 }
 
-/// Waits until there is a task to join; `None` if the key is free again.
-async fn ready(run: &Run, repeat: &Repeat, stage: &mut Stage) -> Option<TaskId> {
-    let id = stage.recorded().await?;
+/// Waits until there is a task to join, or there will be none.
+async fn ready(run: &Run, repeat: &Repeat, stage: &mut Stage) -> Outlook {
+    let id = match stage.settled().await {
+        Outlook::Recorded(id) => id,
+        other @ (Outlook::Ended(_) | Outlook::Free) => return other,
+    };
     let store = &run.shared.store;
     // A caller who gave no key does not want a run that is being stopped.
     if repeat.claim.within.is_some() && run.shared.live.get(&id).is_some_and(|live| live.is_cancelled()) {
         stage.gone().await;
-        return None;
+        return Outlook::Free;
     }
     // It may have ended a moment ago, so that a repeat is a call of its own.
     match store.get(&store.owner(&run.principal), &id).await {
         Ok(Some(task)) if !repeat.claim.joins(&task, store.clock().now()) => {
             stage.gone().await;
-            None
+            Outlook::Free
         }
-        _ => Some(id),
+        _ => Outlook::Recorded(id),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::protocol::{
     ClientSession, Failure, Json, JsonError, Outcome, Reason, Retry, Rope, RpcError, meta_key, reshape,
 };
 use crate::store::{Committed, LARGE, ReadError, Store};
-use crate::task::{Cause, KeySource, State, Task};
+use crate::task::{Canceller, Cause, KeySource, State, Task};
 
 /// The member of `_meta` that says that an answer is of an earlier call.
 pub(in crate::runner) const JOINED: &str = "dev.raincheck/joined";
@@ -27,6 +27,8 @@ pub(super) async fn of(store: &Store, task: &Committed<Task>, session: &ClientSe
         State::Failed { cause: Cause::Ours(failure) } => {
             let mut failure = failure.clone();
             let earlier = match task.key.map(|key| key.source()) {
+                // Whoever calls again begins a new run.
+                Some(_) if failure.retry.retryable() == Some(true) => "; this is how an earlier call of the same ended",
                 Some(KeySource::Caller) => {
                     "; this is how an earlier call with the same key ended, a new run needs another key"
                 }
@@ -38,18 +40,25 @@ pub(super) async fn of(store: &Store, task: &Committed<Task>, session: &ClientSe
             failure.message.push_str(earlier);
             Outcome::Failed(failure)
         }
-        State::Cancelled { .. } => Outcome::Failed(cancelled()),
+        State::Cancelled { by, sent } => Outcome::Failed(cancelled(*by, *sent)),
         State::Queued | State::Running { .. } | State::InputRequired { .. } => {
             Outcome::Failed(Failure::outcome_unknown("the earlier call has not ended"))
         }
     }
 }
 
-/// What those who are held are told when their call was cancelled as a task.
-pub(in crate::runner) fn cancelled() -> Failure {
-    let message = "the call was cancelled on request (tasks/cancel); the tool may have done part of its work, check \
-                   before calling it again; where it had a key, a new run needs another";
-    Failure::new(Reason::OutcomeUnknown, message, Retry::No)
+/// What those who are held are told when their call was cancelled as a task, which its server may have had or not.
+pub(in crate::runner) fn cancelled(by: Canceller, sent: bool) -> Failure {
+    let who = match by {
+        Canceller::Owner => "the call was cancelled on request (tasks/cancel)",
+        Canceller::Operator => "the operator has cancelled the call",
+    };
+    let (reason, what) = if sent {
+        (Reason::OutcomeUnknown, "; the tool may have done part of its work, check before calling it again")
+    } else {
+        (Reason::NotStarted, " before it was sent; the tool has not run")
+    };
+    Failure::new(reason, format!("{who}{what}; where it had a key, a new run needs another"), Retry::No)
 }
 
 /// A round of questions that was put to an earlier caller, marked like all that is joined.

@@ -20,6 +20,8 @@ struct State {
     has_handle: bool,
     /// What the caller was sent away with, to come back with answers.
     round: Option<Arc<Round>>,
+    /// Whether nothing runs here any more.
+    is_over: bool,
 }
 
 /// A round of questions that is open.
@@ -68,6 +70,16 @@ impl Party {
         let state = self.0.borrow();
         let round = state.round.as_ref()?;
         twin::covers_all(abilities, &round.questions).then(|| round.result.clone())
+    }
+
+    /// Nothing runs here any more: what has ended is in the store, all else is left to the next process.
+    pub(in crate::runner) fn is_left_alone(&self) {
+        self.0.send_modify(|state| state.is_over = true);
+    }
+
+    /// Whether nothing runs here any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.borrow().is_over
     }
 
     /// Resolves when something changes from now on.

@@ -51,6 +51,11 @@ pub(in crate::runner) async fn rejoin(
         }
         Ok(Some(task)) => {
             let responses = if is_late { Responses::default() } else { responses };
+            let open = task.state.questions();
+            let responses = match responses.checked(|key| open.iter().any(|question| question.key == key)) {
+                Ok(responses) => responses,
+                Err(error) => return sender.done(Outcome::Error(error)),
+            };
             match Runner(Arc::clone(&shared)).answer(&task, responses).await {
                 Ok(_) => return Waiter::of_retry(Arc::clone(&shared), id, sender, way, retrier).wait().await,
                 Err(failure) => failure,

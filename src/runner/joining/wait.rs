@@ -1,11 +1,13 @@
 //! The wait of a caller who has joined an earlier call: for its outcome, a handle, or the questions that it asks.
 
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
+use super::left_behind;
 use super::outcome;
 use super::party::Guest;
 use super::rejoin::Retrier;
@@ -15,6 +17,9 @@ use crate::runner::run::Run;
 use crate::runner::{Form, Live, Occasion, Promotion, Questions, Shared, Way, twin};
 use crate::store::Committed;
 use crate::task::{Owner, State, Task, TaskId};
+
+/// How long a run may take to end or to be left when the proxy stops, before those who have joined it are told without.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// A caller who has joined an earlier call.
 #[derive(Debug)]
@@ -53,8 +58,11 @@ impl Waiter {
         // Before the first look, so that no change is missed.
         let mut watch = store.watch(&self.id);
         let guest = self.shared.live.get(&self.id).map(Guest::of);
+        let mut stopped = pin!(stopped(Arc::clone(&self.shared), guest.is_some()));
         loop {
             let changes = guest.as_ref().map(|guest| guest.live().party().changes());
+            // Before the look: what has ended here is in the store by then.
+            let is_over = guest.as_ref().is_some_and(|guest| guest.live().party().is_over());
             let task = match store.get(&self.owner, &self.id).await {
                 Ok(Some(task)) => task,
                 Ok(None) => return self.fail("the earlier call with this key cannot be found any more"),
@@ -87,13 +95,23 @@ impl Waiter {
                 let handle = self.handle(&task);
                 return self.sender.done(handle);
             }
+            if is_over {
+                if self.shared.is_ending() {
+                    return self.sender.done(Outcome::Failed(left_behind()));
+                }
+                return self.fail("the outcome of the earlier call could not be kept");
+            }
             tokio::select! {
                 biased;
                 () = self.sender.cancelled() => return,
                 () = watch.changed() => {}
                 () = changed(changes) => {}
                 () = self.elapsed(due) => {}
-                () = self.shared.jobs.stopping() => return self.fail("Raincheck was stopped during the run"),
+                () = &mut stopped => return match guest {
+                    Some(_) => self.fail("Raincheck was stopped during the run"),
+                    // Whoever takes it up is the next process.
+                    None => self.sender.done(Outcome::Failed(left_behind())),
+                },
             }
         }
     }
@@ -161,6 +179,19 @@ impl Waiter {
 
     fn fail(self, how: &str) {
         self.sender.done(Outcome::Failed(Failure::outcome_unknown(how)));
+    }
+}
+
+/// Resolves when nothing more is started; if the call runs here, when its run was to end and has had the time for that.
+async fn stopped(shared: Arc<Shared>, runs_here: bool) {
+    if runs_here {
+        shared.jobs.stopping().await;
+        sleep(LAST_WORDS).await;
+    } else {
+        tokio::select! {
+            () = shared.draining.cancelled() => {}
+            () = shared.jobs.stopping() => {}
+        }
     }
 }
 

@@ -18,15 +18,14 @@ pub(in crate::runner) enum Parcel {
 }
 
 impl Parcel {
-    /// What is to be kept of `call`, which arrived at `arrived`. One with a key has a record whether or not it may be a
-    /// task.
+    /// What is to be kept of `call`, which arrived at `arrived`. One with a key may have a record whether or not it may be a
+    /// task, also while it waits.
     pub(in crate::runner) fn of(plan: &Plan, call: &Call, arrived: Timestamp, has_key: bool) -> Self {
         let may_be_task = match (plan.way.promotion, plan.way.questions) {
             (Promotion::After(_) | Promotion::AtOnce, _) | (_, Questions::Promote | Questions::First { .. }) => true,
             (Promotion::Never, Questions::PassOn | Questions::RoundTrip | Questions::Refuse) => false,
         };
-        let may_be_recorded = may_be_task || (has_key && plan.policy.on_lost == OnLost::Rerun);
-        if !may_be_recorded || plan.carries == Carries::Credentials {
+        if !(may_be_task || has_key) || plan.carries == Carries::Credentials {
             return Self::None;
         }
         Self::Here(Box::new(Dispatch {

@@ -8,7 +8,7 @@ use super::Companion;
 use super::job::{self, Arguments};
 use super::words::Said;
 use crate::protocol::{Call, Outcome};
-use crate::runner::Runner;
+use crate::runner::{Linger, Runner};
 use crate::task::{Canceller, State, Task};
 
 /// How long the end of the job is waited for: a result that is on its way may still win.
@@ -32,10 +32,16 @@ pub(super) async fn cancel(tool: &Companion, runner: &Runner, call: &Call) -> Re
     let ended = |task: &Task| task.state.is_terminal();
     let task = job::wait_for(runner, task, Instant::now() + PATIENCE, ended).await?;
     let text = match &task.state {
-        State::Cancelled { .. } => format!(
-            "Job {id} is cancelled. The server was told to stop; part of the work of `{}` may be done.",
-            task.tool
-        ),
+        State::Cancelled { sent: false, .. } => {
+            format!("Job {id} is cancelled. Nothing was sent: `{}` has not run for it.", task.tool)
+        }
+        State::Cancelled { sent: true, .. } => {
+            let left = match tool.linger {
+                Linger::AtMost(_) | Linger::UntilTimeout => "The server was told to stop; part of the work of",
+                Linger::Untold(_) => "The server is not told to stop and may go on to its end; all of the work of",
+            };
+            format!("Job {id} is cancelled. {left} `{}` may be done.", task.tool)
+        }
         state if state.is_terminal() => {
             format!("Job {id} ended in the same moment ({}). `{check}` says what came of it.", state.status())
         }

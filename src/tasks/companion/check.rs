@@ -15,7 +15,7 @@ use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Call, Failure, Json, Outcome, Retry, RpcError};
 use crate::runner::{Runner, view};
 use crate::store::Committed;
-use crate::task::{Cause, State, Task};
+use crate::task::{Canceller, Cause, State, Task};
 use crate::tasks::handle;
 
 /// How long a check waits if it does not say.
@@ -62,8 +62,13 @@ async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Task>, era: E
             Ok(error) => refused(task, error, message, era),
             Err(error) => handle::unreadable(&error),
         },
-        State::Cancelled { .. } => {
-            let text = format!("Job {} was cancelled on request. It has no result.", task.id);
+        State::Cancelled { by, sent } => {
+            let by = match by {
+                Canceller::Owner => "on request",
+                Canceller::Operator => "by the operator",
+            };
+            let when = if *sent { "" } else { " before it was sent" };
+            let text = format!("Job {} was cancelled {by}{when}. It has no result.", task.id);
             Said::of(task, text).failed().outcome()
         }
     }

@@ -23,13 +23,17 @@ use super::fallback;
 use crate::config::CompanionNames;
 use crate::policy::Policies;
 use crate::protocol::{Call, ClientSession, McpService, Outcome, Reply, ReplySender};
-use crate::runner::{Form, Runner};
+use crate::runner::{Form, Linger, Runner};
 
 pub(super) use self::words::said_no;
 
 /// The tools beside those of one server. Clones share what is known of that server's names.
 #[derive(Clone, Debug)]
-pub(super) struct Companions(Arc<Shared>, Elsewhere);
+pub(super) struct Companions {
+    shared: Arc<Shared>,
+    elsewhere: Elsewhere,
+    linger: Linger,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -56,6 +60,7 @@ pub(super) struct Companion {
     names: CompanionNames,
     policies: Policies,
     elsewhere: Elsewhere,
+    linger: Linger,
 }
 
 impl Companions {
@@ -65,47 +70,59 @@ impl Companions {
         let offered = policies.all().any(fallback::speaks);
         let words = |era| Arc::new(Words::new(era, Arc::clone(&names), policies.clone()));
         let [legacy, modern] = [words::Era::Legacy, words::Era::Modern].map(words);
-        Self(Arc::new(Shared { policies, names, offered, legacy, modern }), Elsewhere::default())
+        let shared = Arc::new(Shared { policies, names, offered, legacy, modern });
+        Self { shared, elsewhere: Elsewhere::default(), linger: Linger::UntilTimeout }
     }
 
     /// The same, where a handle that is unknown may be kept elsewhere.
     pub(super) fn kept_elsewhere(self, elsewhere: Elsewhere) -> Self {
-        Self(self.0, elsewhere)
+        Self { elsewhere, ..self }
+    }
+
+    /// The same, of a server whose stopped runs linger so.
+    pub(super) fn lingering(self, linger: Linger) -> Self {
+        Self { linger, ..self }
     }
 
     /// Whether any tool of the server may answer with a handle in words.
     pub(super) fn are_offered(&self) -> bool {
-        self.0.offered
+        self.shared.offered
     }
 
     /// How a handle is written for a client with this session.
     pub(super) fn words(&self, session: &ClientSession) -> Form {
         Form::Other(match words::Era::of(session) {
-            words::Era::Legacy => Arc::clone(&self.0.legacy) as _,
-            words::Era::Modern => Arc::clone(&self.0.modern) as _,
+            words::Era::Legacy => Arc::clone(&self.shared.legacy) as _,
+            words::Era::Modern => Arc::clone(&self.shared.modern) as _,
         })
     }
 
     /// Whether a tool of this name may be one of these, for all that is known.
     pub(super) fn may_be(&self, name: &str) -> bool {
-        self.0.names.may_be(name)
+        self.shared.names.may_be(name)
     }
 
     /// Finds out what the server calls its own tools, unless that is known: asked in the name of whoever makes `call`.
     pub(super) async fn learn<S: McpService>(&self, inner: S, call: &Call) {
-        list::learn(&self.0.names, inner, call, None).await;
+        list::learn(&self.shared.names, inner, call, None).await;
     }
 
     /// The tool that is called so now.
     pub(super) fn called(&self, name: &str) -> Option<Companion> {
-        let names = self.0.names.now();
+        let names = self.shared.names.now();
         let kind = match name {
             name if name == names.check => Kind::Check,
             name if name == names.cancel => Kind::Cancel,
             name if name == names.answer => Kind::Answer,
             _ => return None,
         };
-        Some(Companion { kind, names, policies: self.0.policies.clone(), elsewhere: self.1.clone() })
+        Some(Companion {
+            kind,
+            names,
+            policies: self.shared.policies.clone(),
+            elsewhere: self.elsewhere.clone(),
+            linger: self.linger,
+        })
     }
 
     /// The reply to a `tools/list`, which the server answers with `reply`.
@@ -121,7 +138,7 @@ impl Companions {
         reply: Reply,
         sender: ReplySender,
     ) -> impl Future<Output = ()> + Send + 'static + use<S> {
-        list::relay(Arc::clone(&self.0), inner, call, reply, sender)
+        list::relay(Arc::clone(&self.shared), inner, call, reply, sender)
     }
 }
 

@@ -43,6 +43,9 @@ pub(super) const JSON_FIRST: HeaderValue = HeaderValue::from_static("application
 /// The other order, which a few servers insist on (field case 22).
 pub(super) const EVENTS_FIRST: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
 
+/// How many headers of its own most requests have.
+const OWN_HEADERS: usize = 6;
+
 /// Redirects that are followed for one request.
 const REDIRECTS: usize = 3;
 
@@ -184,12 +187,17 @@ impl Endpoint {
         let mut request = Request::new(body);
         *request.method_mut() = verb;
         *request.uri_mut() = self.uri();
-        let headers = request.headers_mut();
-        headers.extend(forwarded.clone());
-        for name in self.fixed.keys() {
-            headers.remove(name);
+        let mut headers = HeaderMap::with_capacity(OWN_HEADERS + forwarded.len() + self.fixed.len());
+        if !forwarded.is_empty() {
+            headers.extend(forwarded.clone());
         }
-        headers.extend(self.fixed.clone());
+        if !self.fixed.is_empty() {
+            for name in self.fixed.keys() {
+                headers.remove(name);
+            }
+            headers.extend(self.fixed.clone());
+        }
+        *request.headers_mut() = headers;
         request
     }
 }

@@ -151,6 +151,7 @@ impl<'a> Exchange<'a> {
             Link::Session(session) => session.post(self.forwarded, message).await,
             Link::Modern(connect) => {
                 let (endpoint, arguments) = (connect.endpoint(), connect.tools().of(self.call));
+                let message = message.shared();
                 let make = || {
                     let mut request = endpoint.post(self.forwarded, JSON_FIRST, message.clone());
                     endpoint::mirror(request.headers_mut(), self.call, &arguments);
@@ -201,6 +202,14 @@ impl<'a> Exchange<'a> {
     fn refused(&mut self, refusal: Refusal) {
         if refusal.status == StatusCode::UNAUTHORIZED {
             self.call.caller.principal.refused();
+        }
+        if let Some(error) = failures::of_revision(&refusal) {
+            // It was not taken, so it may go again when the server was asked what it speaks now.
+            match &self.link {
+                Link::Session(session) => session.gone(),
+                Link::Modern(connect) => connect.forget(),
+            }
+            return self.end(Step::Again(Outcome::Failed(outcome::not_spoken(self.server, error))));
         }
         match &self.link {
             Link::Session(session) if session.forgotten(&refusal, self.id) => {
@@ -306,7 +315,10 @@ impl<'a> Exchange<'a> {
         let era = self.link.era();
         match message {
             Ok(Message::Result { id, result }) => self.answer(Some(&id), origin, || outcome::of_result(result, era)),
-            Ok(Message::Error { id, error }) => self.answer(id.as_ref(), origin, || Outcome::Error(error)),
+            Ok(Message::Error { id, error }) => {
+                let server = self.server;
+                self.answer(id.as_ref(), origin, || outcome::of_error(server, error, era));
+            }
             Ok(Message::Notification { method, params }) => self.notification(method, params),
             Ok(Message::Request { id, method, params }) => match &self.link {
                 Link::Session(session) => {

@@ -5,7 +5,8 @@ use http::StatusCode;
 use super::answer::{Refusal, Unusable};
 use super::client::{SendError, Taken};
 use crate::config::the_server;
-use crate::protocol::{Failure, Outcome, Reason, Retry};
+use crate::protocol::error::code;
+use crate::protocol::{Failure, Outcome, Reason, Retry, RpcError};
 use crate::upstream::outcome;
 
 /// The request could not be sent, or its answer was lost.
@@ -42,6 +43,13 @@ pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
         if status.is_server_error() { (Retry::Unknown, "; the tool may or may not have run") } else { (Retry::No, "") };
     let text = format!("{server} answered with status {refusal}{hint}");
     Outcome::Failed(Failure::new(Reason::BadAnswer, text, retry))
+}
+
+/// The error of a refusal that is about the revision of the request, whatever that was (2026-07-28, Streamable HTTP, protocol
+/// version header). The status says that the request was not taken, also where the code means nothing yet.
+pub(super) fn of_revision(refusal: &Refusal) -> Option<&RpcError> {
+    let (_, error) = refusal.error.as_ref()?;
+    (refusal.is_about_the_request() && error.code() == code::UNSUPPORTED_VERSION).then_some(error)
 }
 
 /// Whether a gateway says that it lost the server behind it, or did not want to wait for it any longer (RFC 9110, 15.6;

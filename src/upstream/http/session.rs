@@ -231,7 +231,7 @@ impl HttpSession {
 
     /// Sends one request of a call.
     pub(super) async fn post(&self, forwarded: &HeaderMap, message: Rope) -> Result<Response<ServerBody>, SendError> {
-        let parts = &self.0.parts;
+        let (parts, message) = (&self.0.parts, message.shared());
         let make = || self.mark(parts.endpoint.post(forwarded, parts.accept.clone(), message.clone()));
         parts.endpoint.send(make).await
     }

@@ -11,12 +11,10 @@ pub(crate) mod scan;
 mod spawn;
 mod stderr;
 
-use self::connection::Handed;
 use self::launch::Launcher;
-use super::beside::{self, Seen};
-use super::sessions::{OverConnection, SessionFigures, Sessions, Want};
-use super::{Setup, drive, log_level, outcome};
-use crate::protocol::{Call, Caller, Outcome, Reply, ReplySender};
+use super::sessions::{SessionFigures, Sessions, Want};
+use super::{Setup, attempts};
+use crate::protocol::{Call, Caller, Reply};
 
 pub(super) use self::launch::initialize;
 pub use self::spawn::GuardProgram;
@@ -27,9 +25,6 @@ pub(super) struct StdioUpstream {
     setup: Setup,
     sessions: Sessions<Launcher>,
 }
-
-/// How often a call is handed to a new process when it was not taken by the last one.
-const ATTEMPTS: u32 = 3;
 
 impl StdioUpstream {
     /// A client without a process yet.
@@ -43,11 +38,8 @@ impl StdioUpstream {
     pub(super) fn call(&self, call: Call) -> Reply {
         let (sessions, setup) = (self.sessions.clone(), self.setup.clone());
         Reply::driven_gated(&self.setup.jobs, "stdio call", |sender| async move {
-            match beside::see_to(&sessions, &setup, call, sender).await {
-                Seen::Through => {}
-                Seen::Plain(call, sender) => see_through(&sessions, &setup.config.name, &call, sender).await,
-                Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
-            }
+            let not_taken = "it ended again and again before it took the call";
+            attempts::see_through(&sessions, &setup, call, sender, |_, _| {}, not_taken).await;
         })
     }
 
@@ -66,28 +58,4 @@ impl StdioUpstream {
     pub(super) async fn close(&self) {
         self.sessions.close().await;
     }
-}
-
-/// Sees a call through, on a new process if the one that was there ended before it took the call.
-async fn see_through(sessions: &Sessions<Launcher>, server: &str, call: &Call, mut sender: ReplySender) {
-    for _ in 0..ATTEMPTS {
-        let lease = tokio::select! {
-            lease = sessions.get_for(call, &sender) => lease,
-            () = sender.cancelled() => Err(outcome::never_sent()),
-        };
-        let process = match lease {
-            Ok(process) => process,
-            Err(failure) => return sender.done(Outcome::Failed(failure)),
-        };
-        log_level::ask(&*process, call).await;
-        if !sender.begins().await {
-            return sender.done(Outcome::Failed(outcome::never_sent()));
-        }
-        match drive::on_connection(process.connection(), call, sender).await {
-            Handed::Over => return,
-            Handed::NotTaken(back) => sender = back,
-        }
-    }
-    let why = "it ended again and again before it took the call";
-    sender.done(Outcome::Failed(outcome::not_started(server, why)));
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use smallvec::smallvec;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::connection::Connection;
@@ -70,7 +71,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outbound for Pipe<W> {
 /// Writes one line whole.
 async fn write<W: AsyncWrite + Unpin>(writer: &mut W, line: Rope) -> Result<(), Broken> {
     let mut touched = false;
-    let pieces = if line.len() <= JOINED { vec![line.into_bytes()] } else { line.into_pieces() };
+    let pieces = if line.len() <= JOINED { smallvec![line.into_bytes()] } else { line.into_pieces() };
     for mut piece in pieces {
         while !piece.is_empty() {
             match writer.write_buf(&mut piece).await {

@@ -2,6 +2,7 @@
 
 mod channel;
 mod events;
+mod kept;
 mod pump;
 mod session;
 mod sessions;

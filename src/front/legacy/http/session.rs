@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::channel::Channel;
+use super::kept::{Kept, KeptBytes};
 use crate::front::legacy::Session;
 
 /// An open session.
@@ -32,10 +32,6 @@ pub(super) struct HttpSession {
     kept: KeptBytes,
 }
 
-/// Bytes of ended streams that are kept, of all sessions.
-#[derive(Clone, Debug, Default)]
-pub(super) struct KeptBytes(Arc<AtomicUsize>);
-
 /// Somebody uses the session: an exchange, a stream, a call. Dropping it ends the use.
 pub(super) struct Use(Arc<HttpSession>);
 
@@ -43,8 +39,8 @@ struct Streams {
     next: u64,
     /// Those that a client may come back to.
     open: HashMap<u64, Arc<Channel>>,
-    /// In the order in which they ended, with the bytes that were counted for them.
-    ended: VecDeque<(Arc<Channel>, usize)>,
+    /// In the order in which they ended, with the bytes that are counted for them.
+    ended: VecDeque<(Arc<Channel>, Kept)>,
 }
 
 struct Usage {
@@ -56,8 +52,6 @@ struct Usage {
 const ENDED: usize = 32;
 /// Bytes of them in one session.
 const SESSION_BYTES: usize = 8 << 20;
-/// Bytes of them in all sessions.
-const ALL_BYTES: usize = 64 << 20;
 
 impl HttpSession {
     pub(super) fn new(server: String, session: Session, kept: KeptBytes) -> Arc<Self> {
@@ -104,15 +98,15 @@ impl HttpSession {
     /// Keeps an ended stream, and lets older ones go for it.
     fn keep(&self, streams: &mut Streams, channel: Arc<Channel>) {
         let bytes = channel.bytes();
-        if bytes > SESSION_BYTES || !self.kept.add(bytes) {
+        if bytes > SESSION_BYTES {
             return;
         }
-        streams.ended.push_back((channel, bytes));
-        let mut sum: usize = streams.ended.iter().map(|(_, bytes)| bytes).sum();
+        let Some(kept) = self.kept.take(self.session.principal(), bytes) else { return };
+        streams.ended.push_back((channel, kept));
+        let mut sum: usize = streams.ended.iter().map(|(_, kept)| kept.bytes()).sum();
         while sum > SESSION_BYTES || streams.ended.len() > ENDED {
-            let Some((_, bytes)) = streams.ended.pop_front() else { return };
-            self.kept.subtract(bytes);
-            sum -= bytes;
+            let Some((_, kept)) = streams.ended.pop_front() else { return };
+            sum -= kept.bytes();
         }
     }
 
@@ -152,18 +146,6 @@ impl HttpSession {
     }
 }
 
-impl KeptBytes {
-    /// Counts these bytes, unless that would be too many.
-    fn add(&self, bytes: usize) -> bool {
-        let more = |kept: usize| kept.checked_add(bytes).filter(|sum| *sum <= ALL_BYTES);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    fn subtract(&self, bytes: usize) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
 impl Use {
     pub(super) fn session(&self) -> &Arc<HttpSession> {
         &self.0
@@ -177,14 +159,6 @@ impl Drop for Use {
         usage.last = Instant::now();
         if usage.users == 0 {
             self.0.unused.notify_waiters();
-        }
-    }
-}
-
-impl Drop for HttpSession {
-    fn drop(&mut self) {
-        for (_, bytes) in &lock(&self.streams).ended {
-            self.kept.subtract(*bytes);
         }
     }
 }

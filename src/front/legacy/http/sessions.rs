@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::session::{HttpSession, KeptBytes};
+use super::kept::KeptBytes;
+use super::session::HttpSession;
 use crate::front::legacy::Session;
 use crate::protocol::Principal;
 use crate::share::{NoPlace, Place, Places};
@@ -28,13 +29,15 @@ pub(super) enum Whose {
 
 /// How long a session of somebody else must have been idle to make room for a new one.
 const IDLE_ENOUGH: Duration = Duration::from_mins(1);
+/// Bytes of ended streams that are kept, of all sessions.
+const KEPT: usize = 64 << 20;
 /// How long a session that makes room may take to end.
 const ENDING: Duration = Duration::from_secs(2);
 
 impl Sessions {
     /// No sessions, and this many at most.
     pub(super) fn new(limit: usize) -> Self {
-        Self { open: Arc::default(), places: Places::new(limit), kept: KeptBytes::default() }
+        Self { open: Arc::default(), places: Places::new(limit), kept: KeptBytes::new(KEPT) }
     }
 
     pub(super) fn limit(&self) -> usize {

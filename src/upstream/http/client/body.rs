@@ -1,6 +1,5 @@
 //! Bodies of requests and of responses.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::wakes;
 /// A body in pieces, whose length is known.
 #[derive(Debug)]
 pub(in super::super) struct RopeBody {
-    pieces: VecDeque<Bytes>,
+    pieces: smallvec::IntoIter<[Bytes; 2]>,
     left: u64,
 }
 
@@ -49,7 +48,7 @@ impl RopeBody {
 impl From<Rope> for RopeBody {
     fn from(rope: Rope) -> Self {
         let left = u64::try_from(rope.len()).unwrap_or(u64::MAX);
-        Self { pieces: rope.into_pieces().into(), left }
+        Self { pieces: rope.into_pieces().into_iter(), left }
     }
 }
 
@@ -58,7 +57,7 @@ impl Body for RopeBody {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.pieces.pop_front();
+        let piece = self.pieces.next();
         if let Some(piece) = &piece {
             self.left = self.left.saturating_sub(u64::try_from(piece.len()).unwrap_or(u64::MAX));
         }
@@ -66,7 +65,7 @@ impl Body for RopeBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty()
+        self.pieces.len() == 0
     }
 
     /// Exact, so that the request has a `Content-Length`: small servers cannot read chunked ones.

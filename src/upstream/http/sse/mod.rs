@@ -7,14 +7,12 @@ mod stream;
 
 use std::sync::Arc;
 
-use self::connect::SseConnect;
+use self::connect::{SseConnect, SseSession};
 use super::connect::HttpConnect;
 use super::endpoint::Endpoint;
-use crate::protocol::{Call, Caller, Outcome, ReplySender};
-use crate::upstream::beside::{self, Seen};
-use crate::upstream::sessions::{OverConnection, SessionFigures, Sessions, Want};
-use crate::upstream::stdio::connection::Handed;
-use crate::upstream::{Setup, drive, log_level, outcome};
+use crate::protocol::{Call, Caller, ReplySender};
+use crate::upstream::sessions::{SessionFigures, Sessions, Want};
+use crate::upstream::{Setup, attempts};
 
 pub(super) use self::connect::{Found, Nothing, look};
 
@@ -26,9 +24,6 @@ pub(super) struct SseUpstream {
     sessions: Sessions<SseConnect>,
 }
 
-/// How often a call is handed to a new connection when it was not taken by the last one.
-const ATTEMPTS: u32 = 3;
-
 impl SseUpstream {
     /// A client without a connection yet. `http` is told when the server does not speak this any more.
     pub(super) fn new(setup: &Setup, endpoint: Arc<Endpoint>, http: HttpConnect) -> Self {
@@ -39,36 +34,11 @@ impl SseUpstream {
 
     /// Runs one call to its outcome.
     pub(super) async fn run(&self, call: Call, sender: ReplySender) {
-        match beside::see_to(&self.sessions, &self.setup, call, sender).await {
-            Seen::Through => {}
-            Seen::Plain(call, sender) => self.see_through(&call, sender).await,
-            Seen::NotOpened(_, sender, failure) => sender.done(Outcome::Failed(failure)),
-        }
-    }
-
-    /// Sees a call through, on a new connection if the one that was there ended before it took the call.
-    async fn see_through(&self, call: &Call, mut sender: ReplySender) {
-        let server = &self.setup.config.name;
-        for _ in 0..ATTEMPTS {
-            let lease = tokio::select! {
-                lease = self.sessions.get_for(call, &sender) => lease,
-                () = sender.cancelled() => Err(outcome::never_sent()),
-            };
-            let session = match lease {
-                Ok(session) => session,
-                Err(failure) => return sender.done(Outcome::Failed(failure)),
-            };
+        let renew = |session: &SseSession, call: &Call| {
             session.renew(&self.endpoint.forwarded(&call.caller.credentials));
-            log_level::ask(&*session, call).await;
-            if !sender.begins().await {
-                return sender.done(Outcome::Failed(outcome::never_sent()));
-            }
-            match drive::on_connection(session.connection(), call, sender).await {
-                Handed::Over => return,
-                Handed::NotTaken(back) => sender = back,
-            }
-        }
-        sender.done(Outcome::Failed(outcome::not_started(server, "it did not take the call in several attempts")));
+        };
+        let not_taken = "it did not take the call in several attempts";
+        attempts::see_through(&self.sessions, &self.setup, call, sender, renew, not_taken).await;
     }
 
     /// Connects for `caller`, if there is no connection.

@@ -2,14 +2,14 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
 #![expect(clippy::unnecessary_wraps, reason = "every script has the type `Script`")]
 
+mod leaving;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_raincheck");
@@ -27,6 +27,11 @@ struct Server {
 
 impl Server {
     fn start(script: Script) -> Self {
+        Self::start_with(script, |_, _| {})
+    }
+
+    /// The same, with something to be done before each answer.
+    fn start_with(script: Script, before: impl Fn(&mut TcpStream, usize) + Send + 'static) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let handles = directory.path().join("state/handles.jsonl");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -43,6 +48,7 @@ impl Server {
                     Err(error) => json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }),
                 };
                 let _ = sender.send((method, kept));
+                before(&mut socket, count);
                 let body = answer.to_string();
                 let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n";
                 // A client that was killed reads no answer.
@@ -224,22 +230,6 @@ fn a_time_limit_leaves_the_task_alone_and_says_how_to_fetch_it() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains(&format!("raincheck task get {TASK} --wait")), "{}", stderr(&output));
     assert!(!server.methods().contains(&"tasks/cancel".to_owned()));
-}
-
-#[test]
-fn ctrl_c_cancels_the_task() {
-    let server = Server::start(runs_on);
-    let arguments = ["call", &server.url, "slow"];
-    let child = server.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut methods = Vec::new();
-    while methods.last().is_none_or(|method| method != "tasks/get") {
-        methods.push(server.seen.recv().unwrap().0);
-    }
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(server.methods().contains(&"tasks/cancel".to_owned()));
-    assert!(stderr(&output).contains("interrupted; the task is cancelled"), "{}", stderr(&output));
 }
 
 #[test]
