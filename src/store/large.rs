@@ -40,8 +40,8 @@ struct Held {
 /// The owner of bytes that are sent.
 struct Share(Arc<Held>);
 
-/// Outcomes from this size on, in bytes, are in memory once for all who read them: what is made of one must share its bytes.
-pub const LARGE: u64 = 1 << 20;
+/// Outcomes from this size on are large.
+pub(super) const LARGE: u64 = 1 << 20;
 
 /// Names of outcomes that nobody uses any more may be remembered up to this number.
 const IDLE: usize = 256;

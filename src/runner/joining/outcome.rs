@@ -4,7 +4,7 @@ use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
     ClientSession, Failure, Json, JsonError, Outcome, Reason, Retry, Rope, RpcError, meta_key, reshape,
 };
-use crate::store::{Committed, LARGE, ReadError, Store};
+use crate::store::{Committed, INLINE, ReadError, Store};
 use crate::task::{Canceller, Cause, KeySource, State, Task};
 
 /// The member of `_meta` that says that an answer is of an earlier call.
@@ -69,7 +69,7 @@ pub(super) fn of_round(round: Rope) -> Rope {
 
 /// The result, marked. What is large keeps its bytes, and with them its room: it is not put together.
 fn joined(result: Json, session: &ClientSession) -> Outcome {
-    let is_large = result.len() as u64 >= LARGE;
+    let is_large = result.len() > INLINE;
     let marked = match session {
         ClientSession::Stateless if is_large => modern(&result),
         ClientSession::Stateless | ClientSession::Legacy(_) => marked(ObjectWriter::new(), &result, |_| true),
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_large_result_is_marked_where_it_is_and_looks_as_a_small_one_would() {
         let sessions = [ClientSession::Stateless, ClientSession::Legacy(1)];
-        let large = "x".repeat(usize::try_from(LARGE).unwrap());
+        let large = "x".repeat(INLINE);
         let tie = meta_key::RELATED_TASK;
         let heads = ["", r#""resultType":"complete","#, &format!(r#""_meta":{{"a":1.0,"{tie}":{{}}}},"#)];
         for (head, session) in heads.into_iter().flat_map(|head| sessions.iter().map(move |session| (head, session))) {
@@ -146,8 +146,13 @@ mod tests {
                 ClientSession::Legacy(_) => small,
             };
             let Outcome::Shaped(joined) = joined(result.clone(), session) else { panic!("it was copied") };
-            let own: usize =
-                joined.pieces().iter().filter(|piece| !shares(piece, &result)).map(bytes::Bytes::len).sum();
+            let own: usize = joined
+                .clone()
+                .into_pieces()
+                .iter()
+                .filter(|piece| !shares(piece, &result))
+                .map(bytes::Bytes::len)
+                .sum();
             assert!(own < 1024, "{own} bytes were copied");
             assert_eq!(joined.into_json(), expected, "{head}");
         }

@@ -13,7 +13,7 @@ use crate::policy::Policies;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{ClientSession, Json, Outcome, Rope};
 use crate::runner::{Handed, Occasion, WriteHandle, view};
-use crate::store::{Committed, LARGE};
+use crate::store::{Committed, INLINE};
 use crate::task::Task;
 
 /// Writes handles as normal results of tools.
@@ -124,7 +124,7 @@ impl Said {
 
     /// The same, for a client of that era: what is large keeps its bytes, and with them its room.
     pub(super) fn outcome_for(self, era: Era) -> Outcome {
-        let is_large = self.structured.as_ref().is_some_and(|structured| structured.len() as u64 >= LARGE);
+        let is_large = self.structured.as_ref().is_some_and(|structured| structured.len() > INLINE);
         if is_large { Outcome::Shaped(self.written(era)) } else { self.outcome() }
     }
 
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_is_said_with_something_large_shares_its_bytes_and_looks_as_if_it_were_small() {
-        let large = Json::string(&"x".repeat(usize::try_from(LARGE).unwrap()));
+        let large = Json::string(&"x".repeat(INLINE));
         for era in [Era::Legacy, Era::Modern] {
             let said = || {
                 let mut structured = ObjectWriter::new();
@@ -192,7 +192,10 @@ mod tests {
                 Era::Modern => reshape::complete(&small).unwrap().into_json(),
             };
             let Outcome::Shaped(shared) = said().outcome_for(era) else { panic!("it was copied") };
-            assert!(shared.pieces().iter().any(|piece| piece.as_ptr() == large.bytes().as_ptr()), "it was copied");
+            assert!(
+                shared.clone().into_pieces().iter().any(|piece| piece.as_ptr() == large.bytes().as_ptr()),
+                "it was copied"
+            );
             assert_eq!(shared.into_json(), expected);
         }
     }

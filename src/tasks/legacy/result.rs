@@ -122,7 +122,9 @@ mod tests {
         );
         let result = Json::parse(result.into()).unwrap();
         let shown = shaped(&result, id).unwrap();
-        assert!(shown.pieces().iter().any(|piece| result.bytes().as_ptr_range().contains(&piece.as_ptr())));
+        assert!(
+            shown.clone().into_pieces().iter().any(|piece| result.bytes().as_ptr_range().contains(&piece.as_ptr()))
+        );
         let legacy = reshape::legacy_result(&Method::CallTool, &result).unwrap().into_json();
         assert_eq!(shown.into_json(), tied(&legacy, id).unwrap().into_json());
         assert!(!legacy.as_str().contains("resultType") && !legacy.as_str().contains("modelcontextprotocol"));
