@@ -18,7 +18,9 @@ use super::method::Method;
 use super::param_headers::HeaderRules;
 use super::rope::{ObjectWriter, Rope};
 
-pub use legacy::{OFFERED_TASKS, legacy_initialize, legacy_result, legacy_server_result};
+pub use legacy::{
+    OFFERED_TASKS, is_legacy_member, is_legacy_meta, legacy_initialize, legacy_result, legacy_server_result,
+};
 pub use question::{legacy_question, question};
 
 /// -32002 of 2025-11-25 and older: there is no such resource. 2026-07-28 uses -32602 for it.

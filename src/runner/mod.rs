@@ -51,7 +51,9 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{OwnerRules, Rate, ToolPolicy};
 use crate::history::History;
 use crate::jobs::Jobs;
-use crate::protocol::{Abilities, Call, Failure, McpService, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry};
+use crate::protocol::{
+    Abilities, Call, ClientSession, Failure, McpService, Outcome, QuestionKind, Reason, Reply, ReplySender, Retry,
+};
 use crate::store::Store;
 
 pub use admission::{Kept, Place};
@@ -157,6 +159,8 @@ pub struct Way {
     pub abilities: Abilities,
     /// What its handle looks like, if it becomes a task.
     pub form: Form,
+    /// The shape in which its client wants results is that of its session.
+    pub session: ClientSession,
 }
 
 /// What the questions of a call do while it is no task.

@@ -55,7 +55,7 @@ pub use keys::{Claim, Claimed};
 pub use listing::{Filter, Page, Status};
 pub use luggage::{Anchored, Dispatch, Luggage};
 pub use open_error::{Damage, NotAStore, OpenCause, OpenError};
-pub use outcome::{End, Ending, Keep};
+pub use outcome::{End, Ending, INLINE, Keep};
 pub use quota::Quotas;
 pub use shelf::Shelf;
 pub use sweep::Swept;

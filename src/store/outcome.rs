@@ -58,8 +58,9 @@ pub(super) struct Prepared {
     pub(super) outcome: Outcome,
 }
 
-/// Outcomes up to this size go into the database.
-const INLINE: usize = 3 << 10;
+/// Outcomes up to this size, in bytes, go into the database. Larger ones are in memory once for all who read them: what is made
+/// of one must share its bytes.
+pub const INLINE: usize = 3 << 10;
 
 /// Bytes of a server's message that are kept in the record, for `statusMessage`; all of it is in the error object.
 const SUMMARY: usize = 512;

@@ -35,15 +35,15 @@ pub(super) fn way(tool: &str, policies: &Policies, caller: &Caller, companions: 
             (_, Fallback::Wait | Fallback::LegacyTasks | Fallback::Refuse) | (Mode::Sync, _) => Gets::Held,
         },
     };
-    let abilities = caller.abilities.clone();
+    let (abilities, session) = (caller.abilities.clone(), caller.session.clone());
     let held = match caller.session {
         ClientSession::Legacy(_) => Questions::PassOn,
         ClientSession::Stateless => Questions::RoundTrip,
     };
     Ok(match gets {
-        Gets::Held => Way { promotion: Promotion::Never, questions: held, abilities, form: Form::Task },
+        Gets::Held => Way { promotion: Promotion::Never, questions: held, abilities, form: Form::Task, session },
         Gets::Words(promotion) => {
-            Way { promotion, questions: held, abilities, form: companions.words(&caller.session) }
+            Way { promotion, questions: held, abilities, form: companions.words(&caller.session), session }
         }
         Gets::Task(then) => {
             // With `ask = "first"` the first question gets its chance before there is a task.
@@ -51,7 +51,7 @@ pub(super) fn way(tool: &str, policies: &Policies, caller: &Caller, companions: 
                 AskPolicy::Task => (then, Questions::Promote),
                 AskPolicy::First => (Promotion::After(policy.after), Questions::First { then }),
             };
-            Way { promotion, questions, abilities, form: Form::Task }
+            Way { promotion, questions, abilities, form: Form::Task, session }
         }
     })
 }

@@ -122,7 +122,8 @@ impl<S: McpService> TasksService<S> {
     pub fn recover(&self, left: Vec<Committed<Task>>) {
         let planned = left.into_iter().map(|task| {
             let promotion = Promotion::AtOnce;
-            let way = Way { promotion, questions: Questions::Promote, abilities: Abilities::none(), form: Form::Task };
+            let (abilities, session) = (Abilities::none(), ClientSession::Stateless);
+            let way = Way { promotion, questions: Questions::Promote, abilities, form: Form::Task, session };
             let policy = self.policies.of(&task.tool);
             let plan = self.plan(What::Tool(task.tool.clone()), policy, way, Carries::Nothing);
             (task, plan)
@@ -138,8 +139,8 @@ impl<S: McpService> TasksService<S> {
             (ClientSession::Stateless, Method::GetPrompt | Method::ReadResource) => Questions::RoundTrip,
             (ClientSession::Stateless, _) => Questions::Refuse,
         };
-        let way =
-            Way { promotion: Promotion::Never, questions, abilities: call.caller.abilities.clone(), form: Form::Task };
+        let (abilities, session) = (call.caller.abilities.clone(), call.caller.session.clone());
+        let way = Way { promotion: Promotion::Never, questions, abilities, form: Form::Task, session };
         if questions == Questions::RoundTrip {
             match self.state(&call) {
                 State::None => {}

@@ -6,6 +6,8 @@ use crate::protocol::method::Method;
 use crate::protocol::rope::{ObjectWriter, Rope};
 use crate::protocol::{TASKS_EXTENSION, meta_key};
 
+/// The members of results that 2026-07-28 added.
+const MODERN_MEMBERS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 /// The prefix of the keys of `_meta` that 2026-07-28 added.
 const MODERN_META: &str = "io.modelcontextprotocol/";
 
@@ -14,23 +16,32 @@ const MODERN_META: &str = "io.modelcontextprotocol/";
 /// object, or repeats a name in itself or in `_meta`.
 pub fn legacy_result(method: &Method, result: &Json) -> Result<Rope, JsonError> {
     let mut edit = Edit::of(result)?;
-    edit.changes.extend(["resultType", "ttlMs", "cacheScope"].map(|name| (name, Change::Drop)));
+    edit.changes.extend(MODERN_MEMBERS.map(|name| (name, Change::Drop)));
     if let Some(meta) = edit.member("_meta").filter(Json::is_object) {
-        let kept = |name: &str| !name.starts_with(MODERN_META) || name == meta_key::RELATED_TASK;
         let (all, kept_names) = {
             let members = meta.members()?;
-            (members.len(), members.iter().filter(|(name, _)| kept(name)).count())
+            (members.len(), members.iter().filter(|(name, _)| is_legacy_meta(name)).count())
         };
         if kept_names == 0 {
             edit.changes.push(("_meta", Change::Drop));
         } else if kept_names < all {
             let mut writer = ObjectWriter::new();
-            writer.members_of(&meta, kept)?;
+            writer.members_of(&meta, is_legacy_meta)?;
             edit.changes.push(("_meta", Change::Replace(writer.finish_json())));
         }
     }
     edit.without_executions(method);
     Ok(edit.finish())
+}
+
+/// Whether [`legacy_result`] keeps a member of this name.
+pub fn is_legacy_member(name: &str) -> bool {
+    !MODERN_MEMBERS.contains(&name)
+}
+
+/// Whether [`legacy_result`] keeps what has this key in `_meta`.
+pub fn is_legacy_meta(name: &str) -> bool {
+    !name.starts_with(MODERN_META) || name == meta_key::RELATED_TASK
 }
 
 /// The result of a legacy server for `method` as a legacy client is to see it: word for word, but for `execution` of

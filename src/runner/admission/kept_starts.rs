@@ -146,8 +146,18 @@ impl KeptStarts {
                     let (store, name) = (self.0.store.clone(), HEXLOWER.encode(name));
                     async move { store.shelve(Shelf::Rate, &name, value).await }
                 };
-                if let Some(error) = join_all(some.iter().map(write)).await.into_iter().find_map(Result::err) {
-                    tracing::warn!(%error, "what was started could not be written; a restart would forget it");
+                let written = join_all(some.iter().map(write)).await;
+                let mut failed = None;
+                for ((name, _), written) in some.iter().zip(written) {
+                    if let Err(error) = written {
+                        if !self.0.ending.is_cancelled() && !self.0.jobs.is_stopping() {
+                            self.state().again(*name);
+                        }
+                        failed = Some(error);
+                    }
+                }
+                if let Some(error) = failed {
+                    tracing::warn!(%error, "what was started could not be written yet; a restart would forget it");
                 }
             }
             tokio::select! {
@@ -170,6 +180,13 @@ impl State {
             return;
         }
         if self.kept.insert(name, until) != Some(until) && !self.changed.contains(&name) {
+            self.changed.push(name);
+        }
+    }
+
+    /// What could not be written is written with what changes next. What was to be taken away is not: it counts for nothing.
+    fn again(&mut self, name: Name) {
+        if self.kept.contains_key(&name) && !self.changed.contains(&name) {
             self.changed.push(name);
         }
     }
@@ -218,6 +235,10 @@ mod tests {
         let writes = state.writes(at(50)).unwrap();
         assert_eq!((writes.len(), writes.last().copied()), (MOST, Some((name(7), Some(at(101))))));
         assert!(writes.iter().filter(|(_, until)| until.is_none()).count() == MOST - 1 && state.kept.len() == 1);
+        // What could not be written is written again, if it still counts.
+        state.again(name(7));
+        state.again(name(1));
+        assert_eq!(state.writes(at(50)).unwrap(), [(name(7), Some(at(101)))]);
         // Of two changes the last counts.
         for until in [102, 103] {
             state.put(name(7), at(until));

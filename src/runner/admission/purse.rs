@@ -103,8 +103,7 @@ impl Purses {
             self.forget_unused();
         }
         // Spending of the crowd counts for as long as that of any of them could.
-        let (key, per) =
-            if self.known.len() >= MOST { (CROWD, self.longest) } else { (*owner.digest(), budget.per) };
+        let (key, per) = if self.known.len() >= MOST { (CROWD, self.longest) } else { (*owner.digest(), budget.per) };
         let make = || Arc::new(Purse::new(&key, Ledger::default(), per));
         self.known.update_or_insert(key, make, |purse| Arc::clone(purse))
     }

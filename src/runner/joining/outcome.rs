@@ -1,18 +1,20 @@
 //! How an earlier call ended, for a caller who repeats it.
 
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Failure, Json, JsonError, Outcome, Reason, Retry, Rope, RpcError};
-use crate::store::{Committed, ReadError, Store};
+use crate::protocol::{
+    ClientSession, Failure, Json, JsonError, Outcome, Reason, Retry, Rope, RpcError, meta_key, reshape,
+};
+use crate::store::{Committed, INLINE, ReadError, Store};
 use crate::task::{Canceller, Cause, KeySource, State, Task};
 
 /// The member of `_meta` that says that an answer is of an earlier call.
 pub(in crate::runner) const JOINED: &str = "dev.raincheck/joined";
 
-/// The outcome of a task that has ended.
-pub(super) async fn of(store: &Store, task: &Committed<Task>) -> Outcome {
+/// The outcome of a task that has ended, for a client with this session.
+pub(super) async fn of(store: &Store, task: &Committed<Task>, session: &ClientSession) -> Outcome {
     match &task.state {
         State::Completed { .. } => match store.outcome(task).await {
-            Ok(result) => Outcome::Result(marked(&result).unwrap_or(result)),
+            Ok(result) => joined(result, session),
             Err(error) => unreadable(&error),
         },
         State::Failed { cause: Cause::Server { .. } } => match store.outcome(task).await {
@@ -62,27 +64,41 @@ pub(in crate::runner) fn cancelled(by: Canceller, sent: bool) -> Failure {
 /// A round of questions that was put to an earlier caller, marked like all that is joined.
 pub(super) fn of_round(round: Rope) -> Rope {
     let round = round.into_json();
-    marked(&round).unwrap_or(round).into()
+    marked(ObjectWriter::new(), &round, |_| true).unwrap_or_else(|_| round.into())
 }
 
-/// The result, with a word in its `_meta` that it is of an earlier call.
-fn marked(result: &Json) -> Result<Json, JsonError> {
-    let part = |value| Json::of(result.bytes(), value);
-    let members = result.members()?;
-    let mut meta = ObjectWriter::new();
-    let old = members.get("_meta").map(part);
-    if let Some(old) = &old {
-        for (name, value) in old.members()?.iter().filter(|(name, _)| *name != JOINED) {
-            meta.raw(name, &part(value));
-        }
+/// The result, marked. What is large keeps its bytes, and with them its room: it is not put together.
+fn joined(result: Json, session: &ClientSession) -> Outcome {
+    let is_large = result.len() > INLINE;
+    let marked = match session {
+        ClientSession::Stateless if is_large => modern(&result),
+        ClientSession::Stateless | ClientSession::Legacy(_) => marked(ObjectWriter::new(), &result, |_| true),
+    };
+    match marked {
+        Ok(marked) if is_large => Outcome::Shaped(marked),
+        Ok(marked) => Outcome::Result(marked.into_json()),
+        Err(_) => Outcome::Result(result),
     }
-    meta.raw(JOINED, &Json::from_value(&true.into()));
+}
+
+/// As [`reshape::complete`] would write what is marked.
+fn modern(result: &Json) -> Result<Rope, JsonError> {
     let mut whole = ObjectWriter::new();
-    for (name, value) in members.iter().filter(|(name, _)| *name != "_meta") {
-        whole.raw(name, &part(value));
+    if reshape::result_type(result).is_none() {
+        whole.string("resultType", "complete");
     }
-    whole.rope("_meta", meta.finish());
-    Ok(whole.finish_json())
+    marked(whole, result, |name| name != meta_key::RELATED_TASK)
+}
+
+/// The result, with a word in its `_meta` that it is of an earlier call, and of what is there what `keep` accepts.
+fn marked(mut whole: ObjectWriter, result: &Json, keep: impl Fn(&str) -> bool) -> Result<Rope, JsonError> {
+    let mut meta = ObjectWriter::new();
+    if let Some(old) = result.members()?.get("_meta").map(|old| Json::of(result.bytes(), old)) {
+        meta.members_of(&old, |name| name != JOINED && keep(name))?;
+    }
+    meta.boolean(JOINED, true);
+    whole.members_of(result, |name| name != "_meta")?.rope("_meta", meta.finish());
+    Ok(whole.finish())
 }
 
 fn unreadable(error: &ReadError) -> Outcome {
@@ -110,8 +126,39 @@ mod tests {
         ];
         for (result, expected) in table {
             let result = Json::parse(result.as_bytes().into()).unwrap();
-            assert_eq!(marked(&result).unwrap().as_str(), expected);
+            let Outcome::Result(joined) = joined(result, &ClientSession::Stateless) else { panic!() };
+            assert_eq!(joined.as_str(), expected);
         }
-        assert!(marked(&Json::null()).is_err());
+        assert!(marked(ObjectWriter::new(), &Json::null(), |_| true).is_err());
+    }
+
+    #[test]
+    fn a_large_result_is_marked_where_it_is_and_looks_as_a_small_one_would() {
+        let sessions = [ClientSession::Stateless, ClientSession::Legacy(1)];
+        let large = "x".repeat(INLINE);
+        let tie = meta_key::RELATED_TASK;
+        let heads = ["", r#""resultType":"complete","#, &format!(r#""_meta":{{"a":1.0,"{tie}":{{}}}},"#)];
+        for (head, session) in heads.into_iter().flat_map(|head| sessions.iter().map(move |session| (head, session))) {
+            let result = Json::parse(format!(r#"{{{head}"content":["{large}"],"n":1E2}}"#).into()).unwrap();
+            let small = marked(ObjectWriter::new(), &result, |_| true).unwrap().into_json();
+            let expected = match session {
+                ClientSession::Stateless => reshape::complete(&small).unwrap().into_json(),
+                ClientSession::Legacy(_) => small,
+            };
+            let Outcome::Shaped(joined) = joined(result.clone(), session) else { panic!("it was copied") };
+            let own: usize = joined
+                .clone()
+                .into_pieces()
+                .iter()
+                .filter(|piece| !shares(piece, &result))
+                .map(bytes::Bytes::len)
+                .sum();
+            assert!(own < 1024, "{own} bytes were copied");
+            assert_eq!(joined.into_json(), expected, "{head}");
+        }
+    }
+
+    fn shares(piece: &bytes::Bytes, result: &Json) -> bool {
+        result.bytes().as_ptr_range().contains(&piece.as_ptr())
     }
 }

@@ -69,8 +69,11 @@ impl Waiter {
                 Err(error) => return self.fail(&format!("the earlier call with this key cannot be read ({error})")),
             };
             if task.state.is_terminal() {
-                let outcome =
-                    if self.has_handle(&task) { self.handle(&task) } else { outcome::of(&store, &task).await };
+                let outcome = if self.has_handle(&task) {
+                    self.handle(&task)
+                } else {
+                    outcome::of(&store, &task, &self.way.session).await
+                };
                 return self.sender.done(outcome);
             }
             if let Some(round) = guest.as_ref().and_then(|guest| self.round(guest)) {

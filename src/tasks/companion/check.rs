@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Companion;
 use super::job::{self, Arguments};
 use super::questions;
-use super::words::Said;
+use super::words::{Era, Said};
 use crate::clock::rough;
 use crate::policy::Policies;
 use crate::protocol::rope::ObjectWriter;
@@ -35,7 +35,7 @@ pub(super) async fn check(tool: &Companion, runner: &Runner, call: &Call) -> Res
     let deadline = Instant::now() + wanted.unwrap_or(USUAL).min(longest);
     let is_enough = |task: &Task| task.state.is_terminal() || !task.state.questions().is_empty();
     let task = job::wait_for(runner, task, deadline, is_enough).await?;
-    Ok(shown(tool, runner, &task).await)
+    Ok(shown(tool, runner, &task, Era::of(&call.caller.session)).await)
 }
 
 /// How long a check of a call of `tool` waits if it does not say.
@@ -48,8 +48,8 @@ fn longest_wait(policies: &Policies, tool: &str) -> Duration {
     Some(policies.of(tool).hold).filter(|hold| !hold.is_zero()).unwrap_or(LONGEST)
 }
 
-/// What is to be said of the job.
-pub(super) async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Task>) -> Outcome {
+/// What is to be said of the job, to a client of that era.
+async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Task>, era: Era) -> Outcome {
     match &task.state {
         State::Completed { .. } => match runner.store().outcome(task).await {
             Ok(result) => Outcome::Result(result),
@@ -57,9 +57,9 @@ pub(super) async fn shown(tool: &Companion, runner: &Runner, task: &Committed<Ta
         },
         State::Queued | State::Running { .. } => working(tool, runner, task),
         State::InputRequired { questions, .. } => questions::asked(&tool.names, task, questions),
-        State::Failed { cause: Cause::Ours(failure) } => failed(task, &view::told(task, failure)),
+        State::Failed { cause: Cause::Ours(failure) } => failed(task, &view::told(task, failure), era),
         State::Failed { cause: Cause::Server { message, .. } } => match runner.store().outcome(task).await {
-            Ok(error) => refused(task, error, message),
+            Ok(error) => refused(task, error, message, era),
             Err(error) => handle::unreadable(&error),
         },
         State::Cancelled { by, sent } => {
@@ -85,15 +85,15 @@ fn working(tool: &Companion, runner: &Runner, task: &Committed<Task>) -> Outcome
     Said::of(task, text).outcome()
 }
 
-fn failed(task: &Committed<Task>, failure: &Failure) -> Outcome {
+fn failed(task: &Committed<Task>, failure: &Failure, era: Era) -> Outcome {
     let (why, again) = (&failure.message, again(failure).unwrap_or_default());
     let text = format!("Job {} of the tool `{}` failed: {why}.{again}", task.id, task.tool);
-    with_error(task, text, RpcError::from(failure).raw())
+    with_error(task, text, RpcError::from(failure).raw(), era)
 }
 
 /// The server's own error: all of it for programs, and for a model what it can use. That may be what the data says, such as
 /// a URL that is to be opened first.
-fn refused(task: &Committed<Task>, spelled: Json, message: &str) -> Outcome {
+fn refused(task: &Committed<Task>, spelled: Json, message: &str, era: Era) -> Outcome {
     let mut text =
         RpcError::from_server(spelled.clone()).map_or_else(|_| message.to_owned(), |error| error.to_string());
     if let Some(data) = spelled.member("data").filter(|data| !data.is_null() && data.len() <= MOST_DATA) {
@@ -102,16 +102,16 @@ fn refused(task: &Committed<Task>, spelled: Json, message: &str) -> Outcome {
     }
     let text =
         format!("Job {} of the tool `{}` failed: the server answered with an error: {text}.", task.id, task.tool);
-    with_error(task, text, &spelled)
+    with_error(task, text, &spelled, era)
 }
 
 /// The words, and the error as a client with tasks gets it, for programs.
-fn with_error(task: &Committed<Task>, text: String, error: &Json) -> Outcome {
+fn with_error(task: &Committed<Task>, text: String, error: &Json, era: Era) -> Outcome {
     let mut structured = ObjectWriter::new();
     structured.string("job", task.id.as_str()).string("status", task.state.status());
     // Some hosts show a model nothing else of a result.
     structured.string("message", &text).raw("error", error);
-    Said::of(task, text).failed().with(structured.finish_json()).outcome()
+    Said::of(task, text).failed().with(structured.finish()).outcome_for(era)
 }
 
 /// Whether the tool may be called again.

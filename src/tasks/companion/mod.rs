@@ -91,9 +91,9 @@ impl Companions {
 
     /// How a handle is written for a client with this session.
     pub(super) fn words(&self, session: &ClientSession) -> Form {
-        Form::Other(match session {
-            ClientSession::Legacy(_) => Arc::clone(&self.shared.legacy) as _,
-            ClientSession::Stateless => Arc::clone(&self.shared.modern) as _,
+        Form::Other(match words::Era::of(session) {
+            words::Era::Legacy => Arc::clone(&self.shared.legacy) as _,
+            words::Era::Modern => Arc::clone(&self.shared.modern) as _,
         })
     }
 

@@ -22,7 +22,7 @@ pub(super) fn asked(names: &CompanionNames, task: &Committed<Task>, questions: &
     structured.string("job", task.id.as_str()).string("status", task.state.status());
     // Some hosts show a model nothing else of a result.
     structured.string("message", &text).rope("questions", list);
-    Said::of(task, text).with(structured.finish_json()).outcome()
+    Said::of(task, text).with(structured.finish()).outcome()
 }
 
 /// Adds what the job asks, if it does, and how to answer.

@@ -11,9 +11,9 @@ use super::names::Names;
 use super::questions;
 use crate::policy::Policies;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Json, Outcome, Rope};
+use crate::protocol::{ClientSession, Json, Outcome, Rope};
 use crate::runner::{Handed, Occasion, WriteHandle, view};
-use crate::store::Committed;
+use crate::store::{Committed, INLINE};
 use crate::task::Task;
 
 /// Writes handles as normal results of tools.
@@ -40,7 +40,17 @@ pub(super) struct Said {
     is_error: bool,
     /// `_meta`: the task, for programs.
     meta: Option<Json>,
-    structured: Option<Json>,
+    structured: Option<Rope>,
+}
+
+impl Era {
+    /// That of a client with this session.
+    pub(super) const fn of(session: &ClientSession) -> Self {
+        match session {
+            ClientSession::Legacy(_) => Self::Legacy,
+            ClientSession::Stateless => Self::Modern,
+        }
+    }
 }
 
 impl Words {
@@ -103,13 +113,19 @@ impl Said {
     }
 
     /// The same, with this for programs.
-    pub(super) fn with(self, structured: Json) -> Self {
+    pub(super) fn with(self, structured: Rope) -> Self {
         Self { structured: Some(structured), ..self }
     }
 
     /// The result, as a server would spell it.
     pub(super) fn outcome(self) -> Outcome {
         Outcome::Result(self.written(Era::Legacy).into_json())
+    }
+
+    /// The same, for a client of that era: what is large keeps its bytes, and with them its room.
+    pub(super) fn outcome_for(self, era: Era) -> Outcome {
+        let is_large = self.structured.as_ref().is_some_and(|structured| structured.len() > INLINE);
+        if is_large { Outcome::Shaped(self.written(era)) } else { self.outcome() }
     }
 
     fn written(self, era: Era) -> Rope {
@@ -120,8 +136,8 @@ impl Said {
             result.string("resultType", "complete");
         }
         result.rope("content", array([block.finish()]));
-        if let Some(structured) = &self.structured {
-            result.raw("structuredContent", structured);
+        if let Some(structured) = self.structured {
+            result.rope("structuredContent", structured);
         }
         result.boolean("isError", self.is_error);
         if let Some(meta) = &self.meta {
@@ -153,4 +169,34 @@ pub(super) fn array(elements: impl IntoIterator<Item = Rope>) -> Rope {
     }
     array.push(Bytes::from_static(b"]"));
     array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::reshape;
+
+    #[test]
+    fn what_is_said_with_something_large_shares_its_bytes_and_looks_as_if_it_were_small() {
+        let large = Json::string(&"x".repeat(INLINE));
+        for era in [Era::Legacy, Era::Modern] {
+            let said = || {
+                let mut structured = ObjectWriter::new();
+                structured.string("job", "j").raw("error", &large);
+                let meta = Some(Json::empty_object());
+                Said { text: "no".to_owned(), is_error: true, meta, structured: Some(structured.finish()) }
+            };
+            let Outcome::Result(small) = said().outcome() else { panic!() };
+            let expected = match era {
+                Era::Legacy => small,
+                Era::Modern => reshape::complete(&small).unwrap().into_json(),
+            };
+            let Outcome::Shaped(shared) = said().outcome_for(era) else { panic!("it was copied") };
+            assert!(
+                shared.clone().into_pieces().iter().any(|piece| piece.as_ptr() == large.bytes().as_ptr()),
+                "it was copied"
+            );
+            assert_eq!(shared.into_json(), expected);
+        }
+    }
 }

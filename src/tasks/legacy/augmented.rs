@@ -67,6 +67,7 @@ pub(in crate::tasks) fn asked(
         questions: Questions::Promote,
         abilities: call.caller.abilities.clone(),
         form: Form::Other(Arc::new(Created { ttl, follow })),
+        session: call.caller.session.clone(),
     };
     Asked::Task(Call { params, ..call }, way)
 }

@@ -31,14 +31,24 @@ fn offers(policy: &ToolPolicy) -> bool {
 
 /// The object with the tie to its task in `_meta` (2025-11-25, tasks, related task metadata).
 fn tied(object: &Json, id: TaskId) -> Result<Rope, JsonError> {
+    tied_of(object, id, |_| true, |_| true)
+}
+
+/// The same, of those members and that of `_meta` which are to be kept.
+fn tied_of(
+    object: &Json,
+    id: TaskId,
+    keep: impl Fn(&str) -> bool,
+    keep_meta: impl Fn(&str) -> bool,
+) -> Result<Rope, JsonError> {
     let mut task = ObjectWriter::new();
     task.string("taskId", id.as_str());
     let mut meta = ObjectWriter::new();
     if let Some(given) = object.member("_meta").filter(Json::is_object) {
-        meta.members_of(&given, |name| name != meta_key::RELATED_TASK)?;
+        meta.members_of(&given, |name| name != meta_key::RELATED_TASK && keep_meta(name))?;
     }
     meta.rope(meta_key::RELATED_TASK, task.finish());
     let mut whole = ObjectWriter::new();
-    whole.members_of(object, |name| name != "_meta")?.rope("_meta", meta.finish());
+    whole.members_of(object, |name| name != "_meta" && keep(name))?.rope("_meta", meta.finish());
     Ok(whole.finish())
 }

@@ -3,14 +3,14 @@
 use super::answers::named;
 use super::follow::{self, Sessions, status};
 use super::questions::Asked;
-use super::tied;
+use super::{tied, tied_of};
 use crate::protocol::error::code;
 use crate::protocol::{
-    Call, Failure, Json, JsonError, Method, Outcome, Reason, Reply, ReplySender, Retry, Rope, RpcError, reshape,
+    Call, Failure, Json, JsonError, Outcome, Reason, Reply, ReplySender, Retry, Rope, RpcError, reshape,
 };
 use crate::runner::{Responses, Runner, view};
 use crate::store::Committed;
-use crate::task::{Cause, State, Task};
+use crate::task::{Cause, State, Task, TaskId};
 use crate::tasks::handle;
 
 /// Answers with what the call itself would have been answered with. To leave ends nothing but the wait.
@@ -78,7 +78,7 @@ async fn end(runner: &Runner, task: &Committed<Task>) -> Result<Outcome, Outcome
     match &task.state {
         State::Completed { .. } => {
             let result = runner.store().outcome(task).await.map_err(|error| handle::unreadable(&error))?;
-            shaped(&result, task).map(Outcome::Shaped).map_err(|error| {
+            shaped(&result, task.id).map(Outcome::Shaped).map_err(|error| {
                 let text = format!("the tool's result cannot be passed on: {error}");
                 Outcome::Failed(Failure::new(Reason::BadAnswer, text, Retry::No))
             })
@@ -99,11 +99,34 @@ async fn end(runner: &Runner, task: &Committed<Task>) -> Result<Outcome, Outcome
     }
 }
 
-fn shaped(result: &Json, task: &Task) -> Result<Rope, JsonError> {
+fn shaped(result: &Json, id: TaskId) -> Result<Rope, JsonError> {
     // A client of 2026-07-28 may have made the task, and a server of that revision have answered it.
     if result.member("resultType").is_some() {
-        let legacy = reshape::legacy_result(&Method::CallTool, result)?.into_json();
-        return tied(&legacy, task.id);
+        return tied_of(result, id, reshape::is_legacy_member, reshape::is_legacy_meta);
     }
-    tied(result, task.id)
+    tied(result, id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::protocol::Method;
+
+    #[test]
+    fn what_a_legacy_client_is_shown_of_a_modern_result_shares_its_bytes() {
+        let id = TaskId::generate(Timestamp::from_millis(1));
+        let large = "x".repeat(4096);
+        let result = format!(
+            r#"{{"resultType":"complete","content":["{large}"],"ttlMs":1,"_meta":{{"io.modelcontextprotocol/a":1,"b":2}}}}"#
+        );
+        let result = Json::parse(result.into()).unwrap();
+        let shown = shaped(&result, id).unwrap();
+        assert!(
+            shown.clone().into_pieces().iter().any(|piece| result.bytes().as_ptr_range().contains(&piece.as_ptr()))
+        );
+        let legacy = reshape::legacy_result(&Method::CallTool, &result).unwrap().into_json();
+        assert_eq!(shown.into_json(), tied(&legacy, id).unwrap().into_json());
+        assert!(!legacy.as_str().contains("resultType") && !legacy.as_str().contains("modelcontextprotocol"));
+    }
 }

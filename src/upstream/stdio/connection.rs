@@ -1,8 +1,8 @@
 //! One connection on which messages go both ways: calls multiplexed over the two streams of a child process, or over
 //! the event stream and the POSTs of HTTP+SSE.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -63,8 +63,16 @@ struct Inner {
 #[derive(Debug)]
 struct Request {
     id: u64,
-    line: Rope,
+    line: Arc<Unsent>,
 }
+
+/// The line of a request, until it is taken to be written.
+#[derive(Debug)]
+struct Unsent(Mutex<Option<Rope>>);
+
+/// Held by whoever waits for the request: with it the line goes, however many requests of a server that does not read
+/// wait to be written.
+struct Wanted(Arc<Unsent>);
 
 /// How long a request of our own may take.
 const OWN_REQUEST: Duration = Duration::from_secs(10);
@@ -133,7 +141,7 @@ impl Connection {
         }
         let seat = self.0.floor.enter(id, call, events);
         let fate = seat.fate();
-        let line = wire::line(wire::request(call, self.era(), id));
+        let wanted = Wanted::new(wire::line(wire::request(call, self.era(), id)));
         tokio::select! {
             biased;
             () = stop.cancelled() => {
@@ -141,7 +149,7 @@ impl Connection {
                 self.stop(id, stop.cause()).await;
             }
             error = fate.refused() => self.refuse_call(id, error).await,
-            back = self.hand_over(Request { id, line }, &mut ticket) => if let Some(sender) = back {
+            back = self.hand_over(wanted.request(id), &mut ticket) => if let Some(sender) = back {
                 return Handed::NotTaken(sender);
             },
         }
@@ -208,8 +216,8 @@ impl Connection {
         let lost = || Outcome::Failed(Failure::outcome_unknown("the connection to the server ended"));
         let Ok(mut ticket) = self.0.pending.add(sender) else { return lost() };
         let _abandon = Abandon(&self.0.pending, ticket.id);
-        let line = wire::line(request(ticket.id));
-        let _ = self.0.requests.send(Request { id: ticket.id, line }).await;
+        let wanted = Wanted::new(wire::line(request(ticket.id)));
+        let _ = self.0.requests.send(wanted.request(ticket.id)).await;
         tokio::select! {
             outcome = reply.outcome() => outcome,
             Some(_) = ticket.settled() => lost(),
@@ -433,10 +441,11 @@ impl Connection {
                 }
                 Some(request) = requests.recv() => {
                     // It may have been cancelled while it was waiting.
+                    let Some(line) = request.line.take() else { continue };
                     if !self.0.pending.send(request.id) {
                         continue;
                     }
-                    (Some(request.id), Outgoing::Request(request.id, request.line))
+                    (Some(request.id), Outgoing::Request(request.id, line))
                 }
                 else => break,
             };
@@ -461,6 +470,28 @@ impl Connection {
         while let Some(request) = requests.recv().await {
             self.0.pending.not_taken(request.id);
         }
+    }
+}
+
+impl Unsent {
+    fn take(&self) -> Option<Rope> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Wanted {
+    fn new(line: Rope) -> Self {
+        Self(Arc::new(Unsent(Mutex::new(Some(line)))))
+    }
+
+    fn request(&self, id: u64) -> Request {
+        Request { id, line: Arc::clone(&self.0) }
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.take();
     }
 }
 

@@ -322,6 +322,43 @@ async fn a_server_that_does_not_read_holds_calls_back_but_not_their_cancel() {
 }
 
 #[tokio::test]
+async fn a_request_whose_call_has_ended_takes_no_memory_although_the_server_does_not_read() {
+    struct Text {
+        text: Vec<u8>,
+        _in_use: Arc<()>,
+    }
+    impl AsRef<[u8]> for Text {
+        fn as_ref(&self) -> &[u8] {
+            &self.text
+        }
+    }
+    let (connection, _server) = open_with(&setup(ForwardCancel::Forward, 1 << 20), 64);
+    let _being_written = send(&connection, &format!(r#"{{"name":"{}"}}"#, "x".repeat(1000)));
+    let in_use = Arc::new(());
+    let text = format!(r#"{{"name":"t","arguments":"{}"}}"#, "x".repeat(10_000));
+    let params =
+        Json::parse(Bytes::from_owner(Text { text: text.into_bytes(), _in_use: Arc::clone(&in_use) })).unwrap();
+    let unsent = Call { params: Params::read(&Method::CallTool, Some(params)).unwrap(), ..call(r#"{"name":"t"}"#) };
+    let (sender, reply) = Reply::channel();
+    let calling = connection.clone();
+    connection.0.setup.jobs.spawn("call", async move {
+        let _ = calling.call(&unsent, sender).await;
+    });
+    // Until it waits to be written.
+    while connection.0.requests.capacity() == REQUESTS {
+        tokio::task::yield_now().await;
+    }
+    reply.cancel();
+    assert_eq!(outcome_of(reply).await, "NotStarted");
+    let freed = async {
+        while Arc::strong_count(&in_use) > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(10), freed).await.expect("its request is still in memory");
+}
+
+#[tokio::test]
 async fn a_modern_server_that_sends_a_request_gets_no_answer() {
     let (connection, mut server) = open();
     connection.set_era(ServerEra::Modern);
