@@ -221,6 +221,44 @@ async fn a_server_that_was_started_anew_is_noticed_before_a_tool_is_called() {
 }
 
 #[tokio::test]
+async fn a_session_in_doubt_whose_checks_break_the_connection_is_replaced() {
+    let (restart, count) = (Arc::new(Notify::new()), AtomicUsize::new(0));
+    let shared = Arc::clone(&restart);
+    let server = Server::start(move |seen, mut wire| {
+        let restart = Arc::clone(&shared);
+        let number = if seen.is("initialize") { count.fetch_add(1, Ordering::SeqCst) } else { 0 };
+        async move {
+            let first = seen.header("mcp-session-id") == Some("s0");
+            match (seen.verb.as_str(), seen.method()) {
+                ("POST", "initialize") => wire.initialize(&seen, &format!("s{number}")).await,
+                ("POST", "notifications/initialized") => wire.status("202 Accepted").await,
+                ("GET", _) if first => {
+                    wire.events().await;
+                    restart.notified().await;
+                    wire
+                }
+                ("GET", _) => wire.status("405 Method Not Allowed").await,
+                ("POST", "ping") => wire.reset(),
+                _ => wire.json(&seen.says("done")).await,
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    client.call("first").await.says("done");
+    server.saw(|seen| seen.verb == "GET").await;
+    restart.notify_one();
+    // Only when the proxy has seen the stream end does it know; it opens the stream again then.
+    server.saw(|seen| seen.verb == "GET" && server.seen_by("GET").len() == 2).await;
+    client.call("second").await.says("done");
+    client.call("third").await.says("done");
+    let tools: Vec<_> =
+        server.seen_of("tools/call").iter().map(|seen| seen.header("mcp-session-id").unwrap().to_owned()).collect();
+    assert_eq!(tools, ["s0", "s1", "s1"]);
+    assert_eq!((server.seen_of("initialize").len(), server.seen_of("ping").len()), (2, 2));
+}
+
+#[tokio::test]
 async fn a_missing_listen_stream_is_asked_for_once_per_session() {
     for status in ["405 Method Not Allowed", "400 Bad Request", "404 Not Found", "501 Not Implemented"] {
         let server = Server::start(move |seen, wire| async move {
