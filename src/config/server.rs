@@ -21,12 +21,6 @@ enum Wire {
     Sse,
 }
 
-/// How a server is reached, before it is known which keys may stand beside it.
-enum Way {
-    Command(Vec<String>),
-    Url(url::Url),
-}
-
 /// What the rest of the configuration says of the callers.
 #[derive(Clone, Copy)]
 pub(super) struct Exposure {
@@ -102,35 +96,34 @@ fn transport<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, authenticat
     let wire = section.get(reader, "transport").unwrap_or(Wire::Http);
 
     let (has_command, has_url) = (section.has(reader, "command"), section.has(reader, "url"));
-    if has_command == has_url {
-        let found = if has_command { "both are set" } else { "neither is set" };
-        section.fault(reader, "url", format!("a server needs exactly one of command and url, {found}"));
-        return None;
-    }
-    let (strangers, needed): (&[&str], _) = if has_command {
-        (&["headers", "headers_env", "headers_file", "forward", "transport"], "url")
-    } else {
-        (&["env", "env_file", "cwd"], "command")
+    let (strangers, needed): (&[&str], _) = match (has_command, has_url) {
+        (true, false) => (&["headers", "headers_env", "headers_file", "forward", "transport"], "url"),
+        (false, true) => (&["env", "env_file", "cwd"], "command"),
+        (both, _) => {
+            let found = if both { "both are set" } else { "neither is set" };
+            section.fault(reader, "url", format!("a server needs exactly one of command and url, {found}"));
+            (&[], "")
+        }
     };
     for key in strangers {
         if section.has(reader, key) {
             section.fault(reader, key, format!("only means something beside {needed}"));
         }
     }
-    let way = match (command, url) {
-        (Some(command), _) => Way::Command(program(reader, section, command)?),
-        (None, url) => Way::Url(url?),
+    // All that is written is looked at before anything is given up, so that all faults show at once.
+    let command = command.and_then(|command| program(reader, section, command));
+    let forward = match (has_command, has_url) {
+        (true, false) => Vec::new(),
+        _ => forwarded(reader, section, forward, &headers, authenticates),
     };
-    Some(match way {
-        Way::Command(command) => Transport::Stdio { command, env, cwd, hide: Vec::new() },
-        Way::Url(url) => {
-            let forward = forwarded(reader, section, forward, &headers, authenticates);
-            match wire {
-                Wire::Http => Transport::Http { url, headers, forward },
-                Wire::Sse => Transport::Sse { url, headers, forward },
-            }
-        }
-    })
+    match (has_command, has_url) {
+        (true, false) => command.map(|command| Transport::Stdio { command, env, cwd, hide: Vec::new() }),
+        (false, true) => url.map(|url| match wire {
+            Wire::Http => Transport::Http { url, headers, forward },
+            Wire::Sse => Transport::Sse { url, headers, forward },
+        }),
+        (true, true) | (false, false) => None,
+    }
 }
 
 /// A word of a command: an argument may well be empty.

@@ -122,14 +122,48 @@ async fn a_tool_call_on_a_session_that_was_forgotten_is_not_sent_twice() {
 
 #[tokio::test]
 async fn a_server_that_knows_no_session_at_all_is_asked_twice_and_not_for_ever() {
-    let server = Server::legacy(|_, wire| async move { wire.status("404 Not Found").await }).await;
-    let seen = client(&server).list().await;
-    assert_eq!(seen.failure().reason, Reason::OutcomeUnknown);
-    assert_eq!((server.seen_of("initialize").len(), server.seen_of("tools/list").len()), (2, 2));
+    for status in ["404 Not Found", "400 Bad Request"] {
+        let server = Server::legacy(move |_, wire| async move { wire.status(status).await }).await;
+        let client = client(&server);
+        assert_eq!(client.list().await.failure().reason, Reason::OutcomeUnknown);
+        assert_eq!((server.seen_of("initialize").len(), server.seen_of("tools/list").len()), (2, 2), "{status}");
+        assert_eq!(client.call("t").await.failure().reason, Reason::OutcomeUnknown);
+        assert_eq!((server.seen_of("initialize").len(), server.seen_of("tools/call").len()), (3, 1), "{status}");
+    }
+}
+
+/// A server that answers nothing but handshakes in its first session, as one does that was started anew in between.
+async fn restarted(status: &'static str, body: &'static str) -> Server {
+    Server::legacy(move |seen, wire| async move {
+        if seen.header("mcp-session-id") != Some("session-1") {
+            return wire.json(&seen.says("done")).await;
+        }
+        let body = body.replace("ID", &seen.id().to_string());
+        wire.respond(status, &[("Content-Type", "application/json")], &body).await
+    })
+    .await
 }
 
 #[tokio::test]
-async fn a_400_that_answers_the_request_or_comes_first_says_nothing_of_the_session() {
+async fn a_session_that_was_lost_before_its_first_answer_is_opened_again() {
+    let of_sdk = r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"No valid session ID"}}"#;
+    for (status, body) in FORGOTTEN.into_iter().chain([("400 Bad Request", of_sdk)]) {
+        let server = restarted(status, body).await;
+        let lists = client(&server);
+        lists.list().await.says("done");
+        assert_eq!(server.seen_of("initialize").len(), 2, "{status} {body}");
+        let server = restarted(status, body).await;
+        let calls = client(&server);
+        assert_eq!(calls.call("first").await.failure().reason, Reason::OutcomeUnknown, "{status} {body}");
+        calls.call("second").await.says("done");
+        let tools: Vec<_> = server.seen_of("tools/call").iter().map(|seen| seen.tool().to_owned()).collect();
+        assert_eq!(tools, ["first", "second"]);
+        assert_eq!(server.seen_of("initialize").len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_400_that_answers_the_request_or_comes_first_says_nothing_of_a_session_that_the_server_knows() {
     let server = Server::legacy(|seen, wire| async move {
         let id = seen.id();
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32602,"message":"bad"}}}}"#);
@@ -184,6 +218,44 @@ async fn a_server_that_was_started_anew_is_noticed_before_a_tool_is_called() {
     let tools: Vec<_> =
         server.seen_of("tools/call").iter().map(|seen| seen.header("mcp-session-id").unwrap().to_owned()).collect();
     assert_eq!(tools, ["s0", "s1"], "the second call never met the dead session");
+}
+
+#[tokio::test]
+async fn a_session_in_doubt_whose_checks_break_the_connection_is_replaced() {
+    let (restart, count) = (Arc::new(Notify::new()), AtomicUsize::new(0));
+    let shared = Arc::clone(&restart);
+    let server = Server::start(move |seen, mut wire| {
+        let restart = Arc::clone(&shared);
+        let number = if seen.is("initialize") { count.fetch_add(1, Ordering::SeqCst) } else { 0 };
+        async move {
+            let first = seen.header("mcp-session-id") == Some("s0");
+            match (seen.verb.as_str(), seen.method()) {
+                ("POST", "initialize") => wire.initialize(&seen, &format!("s{number}")).await,
+                ("POST", "notifications/initialized") => wire.status("202 Accepted").await,
+                ("GET", _) if first => {
+                    wire.events().await;
+                    restart.notified().await;
+                    wire
+                }
+                ("GET", _) => wire.status("405 Method Not Allowed").await,
+                ("POST", "ping") => wire.reset(),
+                _ => wire.json(&seen.says("done")).await,
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    client.call("first").await.says("done");
+    server.saw(|seen| seen.verb == "GET").await;
+    restart.notify_one();
+    // Only when the proxy has seen the stream end does it know; it opens the stream again then.
+    server.saw(|seen| seen.verb == "GET" && server.seen_by("GET").len() == 2).await;
+    client.call("second").await.says("done");
+    client.call("third").await.says("done");
+    let tools: Vec<_> =
+        server.seen_of("tools/call").iter().map(|seen| seen.header("mcp-session-id").unwrap().to_owned()).collect();
+    assert_eq!(tools, ["s0", "s1", "s1"]);
+    assert_eq!((server.seen_of("initialize").len(), server.seen_of("ping").len()), (2, 2));
 }
 
 #[tokio::test]

@@ -34,6 +34,8 @@ pub(crate) struct Lines {
 pub(crate) struct Voice(Option<ProgressBar>);
 
 const LONGEST_MESSAGE: usize = 200;
+/// On 80 columns a message is to have room beside the bar.
+const LONGEST_TITLE: usize = 20;
 /// The least time between two lines about a run that goes on: a log is not to be filled with them.
 const PACE: Duration = Duration::from_secs(10);
 
@@ -45,7 +47,7 @@ impl Display {
         }
         let bar = ProgressBar::new_spinner();
         bar.set_style(style("{spinner} {prefix} {elapsed} {wide_msg}"));
-        bar.set_prefix(one_line(title, 40));
+        bar.set_prefix(one_line(title, LONGEST_TITLE));
         bar.enable_steady_tick(Duration::from_millis(100));
         Self::Bar(bar)
     }
@@ -63,7 +65,12 @@ impl Display {
             (_, Some(message)) => format!("{}: {message}", task.word()),
             (_, None) => task.word().to_owned(),
         };
-        self.show(&message, task.message.is_some() && matches!(task.status, Status::Working));
+        let is_working = matches!(task.status, Status::Working);
+        let message = match (&*self, &task.progress) {
+            (Self::Bar(_), Some(progress)) if is_working => measured(progress, &message),
+            _ => message,
+        };
+        self.show(&message, task.message.is_some() && is_working);
     }
 
     /// Of what `runs` and says how far it is there will be more to show soon.
@@ -74,7 +81,7 @@ impl Display {
                 Some((done, total, rest)) => {
                     if bar.length() != Some(total) {
                         bar.set_length(total);
-                        bar.set_style(style("{spinner} {prefix} {elapsed} {bar:30} {pos} of {len} {wide_msg}"));
+                        bar.set_style(style("{spinner} {prefix} {elapsed} {bar:20} {pos} of {len} {wide_msg}"));
                     }
                     bar.set_position(done);
                     bar.set_message(rest.to_owned());
@@ -168,6 +175,14 @@ impl Voice {
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+/// What a bar shows of a task that reports progress: its numbers first, which move the bar, and last what a narrow
+/// screen may cut off.
+fn measured(progress: &Progress, message: &str) -> String {
+    let timing = message.split("; progress ").next().unwrap_or_default();
+    let sign = if progress.message.is_some() { ';' } else { ':' };
+    format!("{}{sign} {timing}", progress.describe())
 }
 
 /// `3 of 5: loading` in numbers, as Raincheck words the progress of a server.
@@ -264,6 +279,37 @@ mod tests {
         ];
         for (message, expected) in cases {
             assert_eq!(position(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_bar_follows_each_look_at_a_task() {
+        let bar = ProgressBar::hidden();
+        let mut display = Display::Bar(bar.clone());
+        let mut look = |progress: Value, said: &str| {
+            let message = format!("running for 3s; usually takes about 9s; progress {said}");
+            let task = json!({
+                "taskId": "t", "status": "working", "statusMessage": message,
+                "_meta": { "dev.raincheck/progress": progress },
+            });
+            display.task(&TaskView::read(Json::from_value(&task)).unwrap());
+            (bar.position(), bar.length(), bar.message())
+        };
+        let looks = [
+            (json!({ "progress": 2, "total": 6 }), "2 of 6", (2, Some(6), "running for 3s; usually takes about 9s")),
+            (
+                json!({ "progress": 4.5, "total": 6, "message": "rows: 9" }),
+                "4.5 of 6: rows: 9",
+                (4, Some(6), "rows: 9; running for 3s; usually takes about 9s"),
+            ),
+            (
+                json!({ "progress": 7, "message": "more" }),
+                "7: more",
+                (4, Some(6), "7: more; running for 3s; usually takes about 9s"),
+            ),
+        ];
+        for (progress, said, (position, length, message)) in looks {
+            assert_eq!(look(progress, said), (position, length, message.to_owned()), "{said}");
         }
     }
 

@@ -145,6 +145,25 @@ async fn follow_both(server: &Server, person: &mut Person, interrupt: impl Async
 }
 
 #[tokio::test]
+async fn a_task_that_is_followed_moves_the_bar() {
+    let at = |done: u64| {
+        let message = format!("running for 1s; progress {done} of 6: rows");
+        let meta = json!({ "dev.raincheck/progress": { "progress": done, "total": 6, "message": "rows" } });
+        task("complete", "working", json!({ "statusMessage": message, "_meta": meta }))
+    };
+    let done = task("complete", "completed", json!({ "result": { "resultType": "complete", "content": [] } }));
+    let server = Server::start(vec![task("task", "working", json!({})), at(1), at(4), done]).await;
+    let endpoint = server.endpoint();
+    let created = TaskView::handle(call(&endpoint, "slow", "{}").await.unwrap()).unwrap();
+    let bar = indicatif::ProgressBar::hidden();
+    let (mut display, mut person) = (Display::Bar(bar.clone()), Person::Away);
+    let interrupt = async || std::future::pending().await;
+    let follow = Follow { endpoint: &endpoint, display: &mut display, person: &mut person, deadline: None, interrupt };
+    assert!(matches!(follow.run(created).await, End::Ended(_)));
+    assert_eq!((bar.position(), bar.length()), (4, Some(6)));
+}
+
+#[tokio::test]
 async fn a_request_carries_what_the_revision_wants() {
     let server = Server::start(vec![result(json!({ "resultType": "complete", "content": [] }))]).await;
     call(&server.endpoint(), "naïve tool", r#"{"n": 1.00, "big": 9007199254740993}"#).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::error::ClientError;
 use crate::protocol::json::Part;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Json, RpcError};
+use crate::protocol::{Json, Progress, RpcError};
 
 /// A task as the server describes it.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct TaskView {
     pub(crate) status: Status,
     /// What the server says about it.
     pub(crate) message: Option<String>,
+    /// The numbers of its progress, where a Raincheck gives them.
+    pub(crate) progress: Option<Progress>,
     /// When it began, as the server spells it.
     pub(crate) created: String,
     /// When its state last changed, as the server spells it.
@@ -92,7 +94,9 @@ impl TaskView {
         let poll = hint.map_or(DEFAULT, Duration::from_millis).clamp(SHORTEST, LONGEST);
         let (message, created) = (text("statusMessage"), text("createdAt").unwrap_or_default());
         let updated = text("lastUpdatedAt").unwrap_or_default();
-        Ok(Self { id, status, message, created, updated, poll, raw: raw.clone() })
+        let progress = json("_meta").and_then(|meta| meta.member("dev.raincheck/progress"));
+        let progress = progress.as_ref().and_then(Progress::read);
+        Ok(Self { id, status, message, progress, created, updated, poll, raw: raw.clone() })
     }
 
     /// The word for the status.

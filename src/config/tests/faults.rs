@@ -206,7 +206,27 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
             ("server[0].name", "lower-case"),
             ("server[0].url", "must hold no credentials"),
             ("server[0].url", "both are set"),
+            ("server[0].command", "must not be empty"),
         ],
+    ),
+    (
+        "[[server]]\nname = \"a\"\nurl = \"ftp://h/\"\nforward = [\"host\"]",
+        &[
+            ("server[0].url", "the scheme must be http or https"),
+            ("server[0].forward", "Raincheck sets this header itself"),
+        ],
+    ),
+    (
+        "[[server]]\nname = \"a\"\ncommand = [\"a b\"]\nurl = \"http://h/\"\nforward = [\"host\"]",
+        &[
+            ("server[0].url", "both are set"),
+            ("server[0].command", "each argument as a string of its own"),
+            ("server[0].forward", "Raincheck sets this header itself"),
+        ],
+    ),
+    (
+        "[[server]]\nname = \"a\"\nforward = [\"host\"]",
+        &[("server[0].url", "neither is set"), ("server[0].forward", "Raincheck sets this header itself")],
     ),
     ("[[server]]\nname = \"a\"", &[("server[0].url", "neither is set")]),
     (

@@ -2,6 +2,7 @@
 
 use http::header::HeaderMap;
 
+use super::client::{SendError, Taken};
 use super::own::Health;
 use super::run::Runner;
 use super::session::{HttpSession, Trust};
@@ -23,12 +24,26 @@ impl Runner {
             return Ok(session);
         }
         sender.waits(WaitsFor::Connection);
-        match Box::pin(session.check(forwarded)).await {
+        match Box::pin(checked(&session, forwarded)).await {
             Ok(Health::Known) => Ok(session),
             Ok(Health::Gone) => Box::pin(self.0.sessions.get_for(call, sender)).await,
-            Err(error) => {
+            Err(error) if error.taken == Taken::Never => {
                 Err(outcome::not_started(&self.0.server, &format!("it cannot be reached any more: {}", error.why())))
             }
+            // There is a server, but this session gets no answer out of it. The call takes the next one as it is.
+            Err(_) => {
+                session.gone();
+                Box::pin(self.0.sessions.get_for(call, sender)).await
+            }
         }
+    }
+}
+
+/// Whether the server knows the session. It is asked once more where only the connection may have been the trouble: a
+/// server may keep much for a session, which is not to be given up lightly.
+async fn checked(session: &HttpSession, forwarded: &HeaderMap) -> Result<Health, SendError> {
+    match session.check(forwarded).await {
+        Err(error) if error.taken != Taken::Never => session.check(forwarded).await,
+        health => health,
     }
 }

@@ -14,9 +14,10 @@ use super::endpoint::{self, JSON_FIRST};
 use super::events::{End, EventStream, Item};
 use super::failures;
 use super::ids::{self, Named};
+use super::own::Health;
 use super::reconnect::Resume;
 use super::resume::Anchors;
-use super::session::HttpSession;
+use super::session::{Forgotten, HttpSession};
 use crate::protocol::message::MessageError;
 use crate::protocol::{Call, Event, Failure, Json, Message, Method, Notification, Outcome, Progress, Reply, Rope};
 use crate::upstream::questions::{Origin, Request};
@@ -180,7 +181,8 @@ impl<'a> Exchange<'a> {
                 let text = format!("the server answered with status {status} and no body");
                 self.end(Step::Done(Outcome::Failed(failures::bad_answer(&text))));
             }
-            Ok(Answer::Refused(refusal)) => self.refused(refusal),
+            // Rare, so its state is not part of every exchange's.
+            Ok(Answer::Refused(refusal)) => Box::pin(self.refused(refusal)).await,
             Err(fault @ Unusable::Broken(_)) => self.lost(failures::unusable(&fault)),
             Err(fault) => self.end(Step::Done(Outcome::Failed(failures::unusable(&fault)))),
         }
@@ -199,7 +201,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    fn refused(&mut self, refusal: Refusal) {
+    async fn refused(&mut self, refusal: Refusal) {
         if refusal.status == StatusCode::UNAUTHORIZED {
             self.call.caller.principal.refused();
         }
@@ -212,7 +214,7 @@ impl<'a> Exchange<'a> {
             return self.end(Step::Again(Outcome::Failed(outcome::not_spoken(self.server, error))));
         }
         match &self.link {
-            Link::Session(session) if session.forgotten(&refusal, self.id) => {
+            Link::Session(session) if is_forgotten(session, self.forwarded, &refusal, self.id).await => {
                 session.gone();
                 return self.end(Step::SessionGone(Outcome::Failed(failures::session_gone())));
             }
@@ -412,6 +414,16 @@ impl<'a> Exchange<'a> {
             Link::Session(session) => session.limits(),
             Link::Modern(connect) => connect.limits(),
         }
+    }
+}
+
+/// Whether a refusal of the request `id` says that the server does not know the session. Where it may, the server is
+/// asked.
+async fn is_forgotten(session: &HttpSession, forwarded: &HeaderMap, refusal: &Refusal, id: u64) -> bool {
+    match session.forgotten(refusal, id) {
+        Forgotten::No => false,
+        Forgotten::Perhaps => matches!(session.check(forwarded).await, Ok(Health::Gone)),
+        Forgotten::Yes => true,
     }
 }
 

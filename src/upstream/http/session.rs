@@ -96,6 +96,17 @@ pub(super) enum Trust {
     Gone,
 }
 
+/// What a refusal says of the session that the request was sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forgotten {
+    /// Nothing.
+    No,
+    /// It may be about the request as well: nothing was ever answered on the session.
+    Perhaps,
+    /// The server does not know it.
+    Yes,
+}
+
 /// One call on a session, until it is dropped.
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -191,15 +202,18 @@ impl HttpSession {
         self.0.over.cancel();
     }
 
-    /// Whether a refusal of the request `id` says that the server does not know the session any more: 404, or
-    /// 400 on a session that worked before (field case 13).
-    pub(super) fn forgotten(&self, refusal: &Refusal, id: u64) -> bool {
-        let unknown = match refusal.status {
-            StatusCode::NOT_FOUND => true,
-            StatusCode::BAD_REQUEST => self.trust() != Trust::New,
-            _ => false,
-        };
-        unknown && self.has_id() && refusal.answers(id).is_none()
+    /// Whether a refusal of the request `id` says that the server does not know the session any more: 404, or 400
+    /// (field case 13) that does not answer it.
+    pub(super) fn forgotten(&self, refusal: &Refusal, id: u64) -> Forgotten {
+        if !self.has_id() || refusal.answers(id).is_some() {
+            return Forgotten::No;
+        }
+        match (refusal.status, self.trust()) {
+            (StatusCode::NOT_FOUND, _) => Forgotten::Yes,
+            (StatusCode::BAD_REQUEST, Trust::New) => Forgotten::Perhaps,
+            (StatusCode::BAD_REQUEST, Trust::Worked | Trust::Doubtful | Trust::Gone) => Forgotten::Yes,
+            _ => Forgotten::No,
+        }
     }
 
     /// Begins a call with these headers. Progress that comes on the listen stream comes out of the reply; what the

@@ -79,7 +79,8 @@ impl Direct {
         loop {
             let (line, is_kept) = match self.take(to) {
                 Some(line) => (line, true),
-                None => (self.connect(&uri, to).await?, false),
+                // Boxed: each call would set aside what connecting takes.
+                None => (Box::pin(self.connect(&uri, to)).await?, false),
             };
             request.headers_mut().entry(header::HOST).or_insert_with(|| line.host.clone());
             match line.exchange(request).await {
