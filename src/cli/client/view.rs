@@ -17,7 +17,7 @@ pub(crate) struct TaskView {
     /// What the server says about it.
     pub(crate) message: Option<String>,
     /// The numbers of its progress, where a Raincheck gives them.
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<Box<Progress>>,
     /// When it began, as the server spells it.
     pub(crate) created: String,
     /// When its state last changed, as the server spells it.
@@ -95,7 +95,7 @@ impl TaskView {
         let (message, created) = (text("statusMessage"), text("createdAt").unwrap_or_default());
         let updated = text("lastUpdatedAt").unwrap_or_default();
         let progress = json("_meta").and_then(|meta| meta.member("dev.raincheck/progress"));
-        let progress = progress.as_ref().and_then(Progress::read);
+        let progress = progress.as_ref().and_then(Progress::read).map(Box::new);
         Ok(Self { id, status, message, progress, created, updated, poll, raw: raw.clone() })
     }
 

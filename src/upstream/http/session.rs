@@ -209,9 +209,8 @@ impl HttpSession {
             return Forgotten::No;
         }
         match (refusal.status, self.trust()) {
-            (StatusCode::NOT_FOUND, _) => Forgotten::Yes,
             (StatusCode::BAD_REQUEST, Trust::New) => Forgotten::Perhaps,
-            (StatusCode::BAD_REQUEST, Trust::Worked | Trust::Doubtful | Trust::Gone) => Forgotten::Yes,
+            (StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST, _) => Forgotten::Yes,
             _ => Forgotten::No,
         }
     }
