@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use tokio::task::coop::{Unconstrained, unconstrained};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Timers that share one of tokio's for the first while. Clones are the same.
@@ -29,7 +30,9 @@ enum Stage {
     New(Option<Alarms>),
     /// To be set if somebody still waits when it is woken.
     Put(Arc<Entry>),
-    Set(Pin<Box<Sleep>>),
+    /// Not bound by what a task may do at a time (tokio, cooperative scheduling): where a flood of events takes all of
+    /// that, a limit still goes off.
+    Set(Pin<Box<Unconstrained<Sleep>>>),
 }
 
 #[derive(Debug, Default)]
@@ -126,7 +129,7 @@ impl Future for Alarm {
                             }
                             this.stage = Stage::Put(entry);
                         }
-                        _ => this.stage = Stage::Set(Box::pin(sleep_until(this.until))),
+                        _ => this.stage = Stage::Set(Box::pin(unconstrained(sleep_until(this.until)))),
                     }
                 }
                 Stage::Put(entry) => {
@@ -135,7 +138,7 @@ impl Future for Alarm {
                         return Poll::Pending;
                     }
                     // A task that it has moved to would not be woken; what moves is slow in any case.
-                    this.stage = Stage::Set(Box::pin(sleep_until(this.until)));
+                    this.stage = Stage::Set(Box::pin(unconstrained(sleep_until(this.until))));
                 }
                 Stage::Set(sleep) => {
                     ready!(sleep.as_mut().poll(context));

@@ -170,7 +170,7 @@ impl Attendance {
         }
         // Its caller has been told; what is left is a slot.
         self.run.showing.hide();
-        if !matches!(self.running, Running::Over) {
+        if !self.running.is_over() {
             Box::pin(self.linger()).await;
         }
         // Nothing is left that could be stopped.
@@ -254,7 +254,7 @@ impl Attendance {
             }
             Next::Stopping => {
                 self.remember(End::Failed);
-                self.running = Running::Over;
+                self.running = Running::over();
                 let stopped = Failure::outcome_unknown("Raincheck was stopped during the run");
                 Box::pin(seat.end(Outcome::Failed(stopped))).await;
                 None
@@ -389,7 +389,7 @@ impl Attendance {
         if self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable()) {
             self.running.leave();
         } else {
-            self.running = Running::Over;
+            self.running = Running::over();
         }
         match seat {
             Seat::Task(owned) => owned.settler.hand_over(),

@@ -8,8 +8,15 @@ use tower::ServiceExt;
 use super::Sends;
 use crate::protocol::{Call, Event, Failure, McpService, Outcome, Reply, StopCause};
 
-/// A call that is sent, or kept back until it is let go. To `Over` with its outcome.
-pub(super) enum Running {
+/// A call that is sent, or kept back until it is let go, and what comes of it.
+pub(super) struct Running {
+    sent: Sent,
+    /// Events that were taken since whoever else waits for the call was looked at.
+    in_a_row: u8,
+}
+
+/// To `Over` with the outcome.
+enum Sent {
     /// The service is not to have it yet. To `Sending` when it is let go.
     Kept(Sending),
     /// The service is to ask before it sends it. To `Replying` when it has taken it.
@@ -24,24 +31,110 @@ pub(super) enum Running {
 
 type Sending = BoxFuture<'static, Result<Reply, Infallible>>;
 
+/// How many events are taken before others are looked at: a server that floods us always has one more, and neither a
+/// limit nor a cancel may wait for the end of it.
+const IN_A_ROW: u8 = 8;
+
 impl Running {
     /// Gives `call` to `inner`, as soon as this is polled, so that it is sent only after [`Running::let_go`].
     /// [`Event::Began`] asks for that.
     pub(super) fn keep<S: McpService>(inner: S, call: Call, sends: Sends) -> Self {
         let sending = Box::pin(inner.oneshot(call));
-        match sends {
-            Sends::AtOnce => Self::Kept(sending),
-            Sends::WhenLetGo => Self::Asking(sending),
-        }
+        Self::new(match sends {
+            Sends::AtOnce => Sent::Kept(sending),
+            Sends::WhenLetGo => Sent::Asking(sending),
+        })
     }
 
     /// Sends `call` to `inner`, as soon as this is polled.
     pub(super) fn send<S: McpService>(inner: S, call: Call) -> Self {
-        Self::Sending(Box::pin(inner.oneshot(call)))
+        Self::new(Sent::Sending(Box::pin(inner.oneshot(call))))
     }
 
-    /// The next event. Cancel safe.
+    /// One of which nothing is to come.
+    pub(super) const fn over() -> Self {
+        Self::new(Sent::Over)
+    }
+
+    /// Whether nothing is to come.
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.sent, Sent::Over)
+    }
+
+    const fn new(sent: Sent) -> Self {
+        Self { sent, in_a_row: 0 }
+    }
+
+    /// The next event. Cancel safe. It lets others go first now and then, although there is one.
     pub(super) async fn next(&mut self) -> Event {
+        if self.in_a_row == IN_A_ROW {
+            tokio::task::yield_now().await;
+            self.in_a_row = 0;
+        }
+        self.in_a_row += 1;
+        self.sent.next().await
+    }
+
+    /// Asks the server to stop, and goes on listening.
+    pub(super) fn stop(&mut self, cause: StopCause) {
+        match &mut self.sent {
+            Sent::Kept(_) | Sent::Asking(_) | Sent::Sending(_) => self.sent = Sent::Over,
+            Sent::Replying(reply) => {
+                reply.cancel_for(cause);
+                // What comes next may be a wait for the store.
+                reply.send_to_background();
+            }
+            Sent::Over => {}
+        }
+    }
+
+    /// Whether nothing of the call has gone to the server, which it does not do then before [`Running::let_go`].
+    pub(super) fn keep_back(&self) -> bool {
+        match &self.sent {
+            Sent::Replying(reply) => reply.keep_back(),
+            Sent::Kept(_) | Sent::Asking(_) => true,
+            Sent::Sending(_) | Sent::Over => false,
+        }
+    }
+
+    /// The call may go to the server.
+    pub(super) fn let_go(&mut self) {
+        if let Sent::Replying(reply) = &self.sent {
+            return reply.let_go();
+        }
+        self.sent = match std::mem::replace(&mut self.sent, Sent::Over) {
+            Sent::Kept(sending) | Sent::Asking(sending) => Sent::Sending(sending),
+            other @ (Sent::Sending(_) | Sent::Replying(_) | Sent::Over) => other,
+        };
+    }
+
+    /// Lets go of the run, which goes on at the server for another process.
+    pub(super) fn leave(&mut self) {
+        if let Sent::Replying(reply) = std::mem::replace(&mut self.sent, Sent::Over) {
+            reply.leave_running();
+        }
+    }
+
+    /// From now on the call goes on although this is not polled.
+    pub(super) fn send_to_background(&mut self) {
+        if let Sent::Replying(reply) = &mut self.sent {
+            reply.send_to_background();
+        }
+    }
+
+    /// The outcome; what comes before it is dropped.
+    pub(super) async fn outcome(&mut self) -> Outcome {
+        loop {
+            if let Event::Done(outcome) = self.next().await {
+                return outcome;
+            }
+        }
+    }
+}
+
+impl Sent {
+    /// The next event. Cancel safe.
+    async fn next(&mut self) -> Event {
         loop {
             match self {
                 Self::Kept(_) => return Event::Began,
@@ -65,62 +158,6 @@ impl Running {
                 Self::Over => {
                     return Event::Done(Outcome::Failed(Failure::outcome_unknown("the call was stopped")));
                 }
-            }
-        }
-    }
-
-    /// Asks the server to stop, and goes on listening.
-    pub(super) fn stop(&mut self, cause: StopCause) {
-        match self {
-            Self::Kept(_) | Self::Asking(_) | Self::Sending(_) => *self = Self::Over,
-            Self::Replying(reply) => {
-                reply.cancel_for(cause);
-                // What comes next may be a wait for the store.
-                reply.send_to_background();
-            }
-            Self::Over => {}
-        }
-    }
-
-    /// Whether nothing of the call has gone to the server, which it does not do then before [`Running::let_go`].
-    pub(super) fn keep_back(&self) -> bool {
-        match self {
-            Self::Replying(reply) => reply.keep_back(),
-            Self::Kept(_) | Self::Asking(_) => true,
-            Self::Sending(_) | Self::Over => false,
-        }
-    }
-
-    /// The call may go to the server.
-    pub(super) fn let_go(&mut self) {
-        if let Self::Replying(reply) = self {
-            return reply.let_go();
-        }
-        *self = match std::mem::replace(self, Self::Over) {
-            Self::Kept(sending) | Self::Asking(sending) => Self::Sending(sending),
-            other @ (Self::Sending(_) | Self::Replying(_) | Self::Over) => other,
-        };
-    }
-
-    /// Lets go of the run, which goes on at the server for another process.
-    pub(super) fn leave(&mut self) {
-        if let Self::Replying(reply) = std::mem::replace(self, Self::Over) {
-            reply.leave_running();
-        }
-    }
-
-    /// From now on the call goes on although this is not polled.
-    pub(super) fn send_to_background(&mut self) {
-        if let Self::Replying(reply) = self {
-            reply.send_to_background();
-        }
-    }
-
-    /// The outcome; what comes before it is dropped.
-    pub(super) async fn outcome(&mut self) -> Outcome {
-        loop {
-            if let Event::Done(outcome) = self.next().await {
-                return outcome;
             }
         }
     }

@@ -7,7 +7,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::attend::Attendance;
 use super::live::Live;
 use super::remember::end_of_failure;
-use super::running::Running;
 use super::seat::Seat;
 use super::{Kept, Linger};
 use crate::history::End;
@@ -67,7 +66,7 @@ impl Attendance {
     /// Tells the server to stop. From now on whoever waits for the slots is told why.
     pub(super) fn tell_to_stop(&mut self, cause: StopCause) {
         self.running.stop(cause);
-        if !matches!(self.running, Running::Over) {
+        if !self.running.is_over() {
             let kept = Kept { until: self.lingers_until(), rule: self.run.plan.linger };
             self.lingering = self.permits.take().map(|permits| permits.linger(kept));
         }

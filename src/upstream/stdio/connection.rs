@@ -1,8 +1,8 @@
 //! One connection on which messages go both ways: calls multiplexed over the two streams of a child process, or over
 //! the event stream and the POSTs of HTTP+SSE.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::lines::{Line, Lines};
 use super::pipes::{Broken, Inbound, Outbound, Outgoing, Pipe};
 use super::scan::{Addressee, Scan};
+use super::unsent::{Request, Wanted};
 use crate::config::ForwardCancel;
 use crate::protocol::json::{self, Json, JsonError};
 use crate::protocol::message::{self, MessageFault};
@@ -59,20 +60,6 @@ struct Inner {
     /// Everything that the server wrote was taken in.
     read: CancellationToken,
 }
-
-#[derive(Debug)]
-struct Request {
-    id: u64,
-    line: Arc<Unsent>,
-}
-
-/// The line of a request, until it is taken to be written.
-#[derive(Debug)]
-struct Unsent(Mutex<Option<Rope>>);
-
-/// Held by whoever waits for the request: with it the line goes, however many requests of a server that does not read
-/// wait to be written.
-struct Wanted(Arc<Unsent>);
 
 /// How long a request of our own may take.
 const OWN_REQUEST: Duration = Duration::from_secs(10);
@@ -441,7 +428,7 @@ impl Connection {
                 }
                 Some(request) = requests.recv() => {
                     // It may have been cancelled while it was waiting.
-                    let Some(line) = request.line.take() else { continue };
+                    let Some(line) = request.take() else { continue };
                     if !self.0.pending.send(request.id) {
                         continue;
                     }
@@ -470,28 +457,6 @@ impl Connection {
         while let Some(request) = requests.recv().await {
             self.0.pending.not_taken(request.id);
         }
-    }
-}
-
-impl Unsent {
-    fn take(&self) -> Option<Rope> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl Wanted {
-    fn new(line: Rope) -> Self {
-        Self(Arc::new(Unsent(Mutex::new(Some(line)))))
-    }
-
-    fn request(&self, id: u64) -> Request {
-        Request { id, line: Arc::clone(&self.0) }
-    }
-}
-
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        self.0.take();
     }
 }
 

@@ -10,6 +10,7 @@ mod process;
 pub(crate) mod scan;
 mod spawn;
 mod stderr;
+mod unsent;
 
 use self::launch::Launcher;
 use super::sessions::{SessionFigures, Sessions, Want};

@@ -28,11 +28,19 @@ enum Source {
     /// A connection with a job of its own.
     Pooled { incoming: Incoming, version: Version },
     /// A connection that is driven by whoever reads from here.
-    Direct { incoming: Incoming, line: Box<Line>, home: Arc<Direct> },
+    Direct { incoming: Incoming, line: Box<Line>, home: Arc<Direct>, turn: Turn },
     /// A connection that is not needed any more. What it sent may still have to be read.
     Over(Incoming),
     /// All was read.
     End,
+}
+
+/// Whether the connection may be driven now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Ours,
+    /// Not before whoever else is in the job of the reader was looked at: a server that floods us always has more.
+    Others,
 }
 
 /// A frame, or why there is none.
@@ -88,7 +96,7 @@ impl ServerBody {
                 home.keep(line);
                 Source::End
             }
-            Some(line) => Source::Direct { incoming, line, home: Arc::clone(home) },
+            Some(line) => Source::Direct { incoming, line, home: Arc::clone(home), turn: Turn::Ours },
             None => Source::Over(incoming),
         };
         Self(source)
@@ -96,7 +104,7 @@ impl ServerBody {
 
     /// What was read is all there is, or all that is wanted.
     fn ended(&mut self) {
-        if let Source::Direct { incoming, line, home } = std::mem::replace(&mut self.0, Source::End) {
+        if let Source::Direct { incoming, line, home, .. } = std::mem::replace(&mut self.0, Source::End) {
             // Without a reader the connection passes over what is left of the body, if that is there already.
             drop(incoming);
             home.keep(line);
@@ -112,8 +120,16 @@ impl Body for ServerBody {
         loop {
             let frame = match &mut self.0 {
                 Source::Pooled { incoming, version } => return wakes::poll_frame(incoming, *version, context),
-                Source::Direct { incoming, line, .. } => match wakes::poll_driven(incoming) {
-                    Poll::Ready(frame) => frame,
+                Source::Direct { incoming, line, turn, .. } => match wakes::poll_driven(incoming) {
+                    Poll::Ready(frame) => {
+                        *turn = Turn::Others;
+                        frame
+                    }
+                    Poll::Pending if *turn == Turn::Others => {
+                        *turn = Turn::Ours;
+                        context.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                     Poll::Pending => match line.poll(context) {
                         Poll::Ready(()) => {
                             let over = std::mem::replace(&mut self.0, Source::End);
@@ -123,7 +139,11 @@ impl Body for ServerBody {
                             continue;
                         }
                         // Nothing but the connection gives frames, and it has just been polled.
-                        Poll::Pending => std::task::ready!(wakes::poll_driven(incoming)),
+                        Poll::Pending => {
+                            let frame = std::task::ready!(wakes::poll_driven(incoming));
+                            *turn = Turn::Others;
+                            frame
+                        }
                     },
                 },
                 Source::Over(incoming) => return Pin::new(incoming).poll_frame(context),
