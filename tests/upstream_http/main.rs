@@ -11,6 +11,7 @@ mod looks;
 mod modern;
 mod old_tasks;
 mod param_headers;
+mod refusals;
 #[path = "../support/replies.rs"]
 mod replies;
 mod resuming;

@@ -216,7 +216,7 @@ impl<'a> Exchange<'a> {
         match &self.link {
             Link::Session(session) if is_forgotten(session, self.forwarded, &refusal, self.id).await => {
                 session.gone();
-                return self.end(Step::SessionGone(Outcome::Failed(failures::session_gone())));
+                return self.end(Step::SessionGone(Outcome::Failed(failures::session_gone(&refusal))));
             }
             // A modern server says in JSON-RPC what it refuses.
             Link::Modern(connect) if refusal.error.is_none() && refusal.is_about_the_request() => connect.forget(),

@@ -75,6 +75,15 @@ pub(super) fn bad_answer(what: &str) -> Failure {
 
 /// The server does not know the session any more. That is no proof that it never took the call: some forget
 /// a session while they answer.
-pub(super) fn session_gone() -> Failure {
-    Failure::outcome_unknown("the server no longer knows the session that the call was sent on")
+pub(super) fn session_gone(refusal: &Refusal) -> Failure {
+    let mut how = "the server no longer knows the session that the call was sent on".to_owned();
+    if let Some((_, error)) = &refusal.error {
+        // It may have meant something else, which only its own words tell.
+        let words: String = error.message().chars().take(SAID).collect();
+        how = format!("{how}, or refuses it ({}: {words})", refusal.status);
+    }
+    Failure::outcome_unknown(&how)
 }
+
+/// Characters of a server's words that are passed on within ours.
+const SAID: usize = 200;

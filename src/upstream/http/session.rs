@@ -101,7 +101,7 @@ pub(super) enum Trust {
 pub(super) enum Forgotten {
     /// Nothing.
     No,
-    /// It may be about the request as well: nothing was ever answered on the session.
+    /// It may be about the request as well: the server is to be asked.
     Perhaps,
     /// The server does not know it.
     Yes,
@@ -202,15 +202,15 @@ impl HttpSession {
         self.0.over.cancel();
     }
 
-    /// Whether a refusal of the request `id` says that the server does not know the session any more: 404, or 400
-    /// (field case 13) that does not answer it.
+    /// Whether a refusal of the request `id` says that the server does not know the session any more: a 404 that does not
+    /// answer it does, and a 400 (field case 13) may.
     pub(super) fn forgotten(&self, refusal: &Refusal, id: u64) -> Forgotten {
         if !self.has_id() || refusal.answers(id).is_some() {
             return Forgotten::No;
         }
         match (refusal.status, self.trust()) {
-            (StatusCode::BAD_REQUEST, Trust::New) => Forgotten::Perhaps,
-            (StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST, _) => Forgotten::Yes,
+            (StatusCode::NOT_FOUND, _) | (StatusCode::BAD_REQUEST, Trust::Gone) => Forgotten::Yes,
+            (StatusCode::BAD_REQUEST, _) => Forgotten::Perhaps,
             _ => Forgotten::No,
         }
     }

@@ -95,7 +95,7 @@ impl Posts {
     fn refused(&self, connection: &Connection, id: u64, refusal: Refusal) {
         let unknown = matches!(refusal.status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST | StatusCode::GONE);
         if unknown && refusal.answers(id).is_none() {
-            connection.settle(id, Outcome::Failed(failures::session_gone()));
+            connection.settle(id, Outcome::Failed(failures::session_gone(&refusal)));
             connection.end("the server no longer knows the session that the call was sent on");
         } else {
             connection.settle(id, failures::refused(&self.server, refusal));
