@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::jobs::Jobs;
@@ -15,7 +15,7 @@ use crate::upstream::http::client::Taken;
 enum Deed {
     /// Writes this.
     Answers(&'static str),
-    /// Writes this and closes the connection.
+    /// Writes this, and closes the connection when it is told to.
     AnswersAndCloses(&'static str),
     /// Closes the connection.
     Closes,
@@ -33,6 +33,16 @@ const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// A server that does these things in turn, and tells what happened.
 async fn server(deeds: impl IntoIterator<Item = Deed>) -> (Uri, mpsc::UnboundedReceiver<Happened>) {
+    let closes = Arc::new(Notify::new());
+    closes.notify_one();
+    server_that_closes(deeds, closes).await
+}
+
+/// The same, which closes when it is told to.
+async fn server_that_closes(
+    deeds: impl IntoIterator<Item = Deed>,
+    closes: Arc<Notify>,
+) -> (Uri, mpsc::UnboundedReceiver<Happened>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}/mcp?a=b", listener.local_addr().unwrap()).parse().unwrap();
     let deeds = Arc::new(Mutex::new(deeds.into_iter().collect::<VecDeque<_>>()));
@@ -41,7 +51,7 @@ async fn server(deeds: impl IntoIterator<Item = Deed>) -> (Uri, mpsc::UnboundedR
     jobs.clone().spawn("server", async move {
         for number in 0.. {
             let Ok((stream, _)) = listener.accept().await else { return };
-            jobs.spawn("connection", serve(stream, number, Arc::clone(&deeds), told.clone()));
+            jobs.spawn("connection", serve(stream, number, Arc::clone(&deeds), told.clone(), Arc::clone(&closes)));
         }
     });
     (uri, tale)
@@ -52,6 +62,7 @@ async fn serve(
     number: usize,
     deeds: Arc<Mutex<VecDeque<Deed>>>,
     told: mpsc::UnboundedSender<Happened>,
+    closes: Arc<Notify>,
 ) {
     let (mut read, mut buffer) = (Vec::new(), [0; 1024]);
     while let Ok(length @ 1..) = stream.read(&mut buffer).await {
@@ -70,6 +81,7 @@ async fn serve(
             Deed::Answers(text) => stream.write_all(text.as_bytes()).await.unwrap(),
             Deed::AnswersAndCloses(text) => {
                 stream.write_all(text.as_bytes()).await.unwrap();
+                closes.notified().await;
                 break;
             }
             Deed::Closes => break,
@@ -136,9 +148,13 @@ async fn a_connection_is_closed_with_an_answer_that_nobody_reads_to_its_end() {
 
 #[tokio::test]
 async fn a_request_that_meets_the_close_of_a_kept_connection_goes_to_another() {
-    let (uri, mut tale) = server([Deed::AnswersAndCloses(HELLO), Deed::Answers(HELLO)]).await;
+    let closes = Arc::new(Notify::new());
+    let deeds = [Deed::AnswersAndCloses(HELLO), Deed::Answers(HELLO)];
+    let (uri, mut tale) = server_that_closes(deeds, Arc::clone(&closes)).await;
     let direct = direct(PATIENCE);
     assert_eq!(asked(&direct, &uri).await, "hello");
+    assert_eq!(direct.kept().lines.len(), 1);
+    closes.notify_one();
     assert_eq!([next(&mut tale).await, next(&mut tale).await], [Happened::Asked(0), Happened::Closed(0)]);
     assert_eq!(asked(&direct, &uri).await, "hello");
     assert_eq!(next(&mut tale).await, Happened::Asked(1));
