@@ -10,7 +10,7 @@ use raincheck::protocol::{Principal, Reason, Retry};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::client::{all, call_of, caller, client, client_with, config};
+use crate::client::{Client, all, call_of, caller, client, client_with, config};
 use crate::http_server::Server;
 
 #[tokio::test]
@@ -179,6 +179,16 @@ async fn a_400_that_answers_the_request_or_comes_first_says_nothing_of_a_session
     assert_eq!(server.seen_of("initialize").len(), 1);
 }
 
+/// A call before the stream of the session ends, and one after.
+async fn calls_around_the_end_of_its_stream(server: &Server, client: &Client, restart: &Notify) {
+    client.call("first").await.says("done");
+    server.saw(|seen| seen.verb == "GET").await;
+    restart.notify_one();
+    // Only when the proxy has seen the stream end does it know; it opens the stream again then.
+    server.saw(|seen| seen.verb == "GET" && server.seen_by("GET").len() == 2).await;
+    client.call("second").await.says("done");
+}
+
 #[tokio::test]
 async fn a_server_that_was_started_anew_is_noticed_before_a_tool_is_called() {
     let (restart, known) = (Arc::new(Notify::new()), Arc::new(Mutex::new(String::new())));
@@ -209,12 +219,7 @@ async fn a_server_that_was_started_anew_is_noticed_before_a_tool_is_called() {
     })
     .await;
     let client = client(&server);
-    client.call("first").await.says("done");
-    server.saw(|seen| seen.verb == "GET").await;
-    restart.notify_one();
-    // Only when the proxy has seen the stream end does it know; it opens the stream again then.
-    server.saw(|seen| seen.verb == "GET" && server.seen_by("GET").len() == 2).await;
-    client.call("second").await.says("done");
+    calls_around_the_end_of_its_stream(&server, &client, &restart).await;
     let tools: Vec<_> =
         server.seen_of("tools/call").iter().map(|seen| seen.header("mcp-session-id").unwrap().to_owned()).collect();
     assert_eq!(tools, ["s0", "s1"], "the second call never met the dead session");
@@ -245,12 +250,7 @@ async fn a_session_in_doubt_whose_checks_break_the_connection_is_replaced() {
     })
     .await;
     let client = client(&server);
-    client.call("first").await.says("done");
-    server.saw(|seen| seen.verb == "GET").await;
-    restart.notify_one();
-    // Only when the proxy has seen the stream end does it know; it opens the stream again then.
-    server.saw(|seen| seen.verb == "GET" && server.seen_by("GET").len() == 2).await;
-    client.call("second").await.says("done");
+    calls_around_the_end_of_its_stream(&server, &client, &restart).await;
     client.call("third").await.says("done");
     let tools: Vec<_> =
         server.seen_of("tools/call").iter().map(|seen| seen.header("mcp-session-id").unwrap().to_owned()).collect();
