@@ -3,6 +3,7 @@
 //! `tokio::spawn` appears here and nowhere else.
 
 mod alarm;
+mod workers;
 
 use std::fmt;
 use std::future::Future;
@@ -21,6 +22,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use self::alarm::Alarm;
 use self::alarm::Alarms;
+pub use self::workers::{Place, Seat, Workers};
 
 /// The jobs of one owner. Clones share the same set.
 #[derive(Clone, Debug, Default)]
@@ -70,12 +72,36 @@ impl Jobs {
         Self { drive: Drive::Waiter(Alarms::default()), ..self }
     }
 
-    /// Runs `job` in the background. A panic in it is logged under `name` and ends only that job.
+    /// Runs `job` in the background, on the runtime of the program. A panic in it is logged under `name` and ends only
+    /// that job.
     pub fn spawn<F>(&self, name: &'static str, job: F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.tracker.spawn(guarded(name, job))
+        match workers::home() {
+            Some(home) => self.tracker.spawn_on(guarded(name, job), &home),
+            None => self.tracker.spawn(guarded(name, job)),
+        }
+    }
+
+    /// What `make` gives, which may be tied to the runtime that it is made in, for jobs that are spawned here.
+    pub fn at_home<T>(&self, make: impl FnOnce() -> T) -> T {
+        let home = workers::home();
+        let _entered = home.as_ref().map(Handle::enter);
+        make()
+    }
+
+    /// Runs `job` at a worker. The job has the seat as long as it runs.
+    pub fn spawn_at<F>(&self, seat: Seat, name: &'static str, job: F) -> JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = seat.runtime().clone();
+        let job = async move {
+            job.await;
+            drop(seat);
+        };
+        self.tracker.spawn_on(guarded(name, job), &runtime)
     }
 
     /// Runs `job` in the background, or gives it back if whoever waits for it is to drive it.
@@ -151,7 +177,7 @@ impl HeldJob {
 
     /// Goes on in the background. Where no runtime is left to run it, it ends.
     pub fn send_to_background(self) {
-        if let Ok(runtime) = Handle::try_current() {
+        if let Some(runtime) = workers::home().or_else(|| Handle::try_current().ok()) {
             runtime.spawn(async move {
                 guarded(self.name, self.job).await;
                 drop(self.token);

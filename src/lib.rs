@@ -8,7 +8,7 @@
 //! | rank | module | what is there |
 //! |---|---|---|
 //! | 0 | [`clock`] | the one clock for what is stored |
-//! | 0 | [`jobs`] | spawned jobs that have an owner |
+//! | 0 | [`jobs`] | spawned jobs that have an owner, and the threads that connections stay with |
 //! | 0 | [`shared_map`] | the one concurrent map |
 //! | 0 | [`telemetry`] | logs |
 //! | 0 | [`visitors`] | open connections, of which the silent make room |

@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use self::stack::{LAST_WORDS, Stack};
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::front::{Front, Mount, ResourceMetadata};
-use crate::jobs::Jobs;
+use crate::front::{Front, Mount, ResourceMetadata, keep_date};
+use crate::jobs::{Jobs, Workers};
 use crate::store::OpenError;
 use crate::upstream::Upstream;
 
@@ -58,6 +58,8 @@ pub async fn run(
     let listener = TcpListener::bind(config.listen.http).await.map_err(bind_error)?;
     let address = listener.local_addr().map_err(bind_error)?;
     let admin = bind_admin(&config).await?;
+    // Kept until all is closed: what has come out of a connection's calls may wait there.
+    let workers = Workers::start(keep_date).map_err(AppError::Serve)?;
 
     // The front polls each call, or lets go of it, and so does a run with its call to the server.
     let [fronts, connections, runs, upstreams] = std::array::from_fn(|_| Jobs::new().driven_by_waiters());
@@ -77,7 +79,8 @@ pub async fn run(
     }
     stack.abandon_rest();
     let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts)
-        .with_resources(resources);
+        .with_resources(resources)
+        .with_workers(workers.clone());
 
     let operators = Jobs::new();
     if let (Some((listener, local)), Some(door)) = (admin, &config.admin) {
@@ -124,6 +127,7 @@ pub async fn run(
     operators.stop();
     operators.idle().await;
     stack.close().await;
+    drop(workers);
     served.map_err(AppError::Serve)
 }
 

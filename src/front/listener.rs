@@ -26,7 +26,7 @@ use super::refusal;
 use super::socket::{Outbox, Socket};
 use super::stall::{Answers, Watched};
 use crate::clock::{Clock as _, SystemClock, while_dated};
-use crate::jobs::{Alarm, Jobs};
+use crate::jobs::{Alarm, Jobs, Seat, Workers};
 use crate::protocol::McpService;
 use crate::visitors::{Visitor, Visitors};
 use crate::wakes::Sparing;
@@ -68,7 +68,7 @@ pub(super) async fn serve<S: McpService + Sync>(
     shared: Arc<Shared<S>>,
     listener: TcpListener,
     connections: Jobs,
-    grace: Duration,
+    (workers, grace): (Workers, Duration),
 ) -> io::Result<()> {
     let jobs = connections.clone();
     let limit = shared.limits.connections;
@@ -90,8 +90,9 @@ pub(super) async fn serve<S: McpService + Sync>(
         };
         let has_date = SystemClock.now().has_date();
         if has_date && let Some(visitor) = visitors.enter() {
-            let job = serve_connection(Arc::clone(&shared), (stream, peer), visitor, connections.clone(), grace);
-            connections.spawn("connection", job);
+            let serving =
+                |stream| serve_connection(Arc::clone(&shared), (stream, peer), visitor, connections.clone(), grace);
+            seated(stream, workers.seat(), &connections, serving);
             continue;
         }
         let place = tokio::select! {
@@ -115,6 +116,22 @@ pub(super) async fn serve<S: McpService + Sync>(
         tracing::warn!("some connections did not end within the grace time");
     }
     Ok(())
+}
+
+/// Has a new connection served, by a worker if there is one.
+fn seated<F>(stream: TcpStream, seat: Option<Seat>, connections: &Jobs, serving: impl FnOnce(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let Some(seat) = seat else {
+        connections.spawn("connection", serving(stream));
+        return;
+    };
+    // What wakes its job is to be there too.
+    match stream.into_std().and_then(|stream| seat.enter(|| TcpStream::from_std(stream))) {
+        Ok(stream) => _ = connections.spawn_at(seat, "connection", serving(stream)),
+        Err(error) => tracing::warn!(%error, "a connection was cut: no thread could take it"),
+    }
 }
 
 async fn holding(place: OwnedSemaphorePermit, job: impl Future<Output = ()>) {

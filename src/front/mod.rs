@@ -44,7 +44,7 @@ use self::param_headers::ToolHeaders;
 use self::principal::Identity;
 use self::resource::Resources;
 use crate::config::{Limits, Listen, OwnerConfig};
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, Workers};
 use crate::protocol::McpService;
 use crate::share::Places;
 
@@ -58,6 +58,7 @@ pub struct Front<S> {
     owner: OwnerConfig,
     mounts: Vec<Mount<S>>,
     resources: HashMap<String, ResourceMetadata>,
+    workers: Workers,
 }
 
 /// A server at its path, `/NAME/mcp`; a single one is at `/mcp` too.
@@ -72,13 +73,19 @@ pub struct Mount<S> {
 impl<S> Front<S> {
     /// A front for these servers.
     pub fn new(listen: Listen, limits: Limits, owner: OwnerConfig, mounts: Vec<Mount<S>>) -> Self {
-        Self { listen, limits, owner, mounts, resources: HashMap::new() }
+        Self { listen, limits, owner, mounts, resources: HashMap::new(), workers: Workers::default() }
     }
 
     /// The same, telling clients how to log in to these servers, by their names (RFC 9728).
     #[must_use]
     pub fn with_resources(self, resources: HashMap<String, ResourceMetadata>) -> Self {
         Self { resources, ..self }
+    }
+
+    /// The same, whose connections are served by these threads.
+    #[must_use]
+    pub fn with_workers(self, workers: Workers) -> Self {
+        Self { workers, ..self }
     }
 }
 
@@ -124,7 +131,7 @@ impl<S: McpService + Sync> Front<S> {
         if let Some(verifier) = shared.identity.verifier() {
             shared.jobs.spawn("keys of the issuer", async move { verifier.warm().await });
         }
-        listener::serve(Arc::new(shared), listener, connections, grace).await
+        listener::serve(Arc::new(shared), listener, connections, (self.workers, grace)).await
     }
 }
 

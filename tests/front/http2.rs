@@ -2,8 +2,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use raincheck::jobs::Place;
 use raincheck::protocol::reply::Delivery;
-use raincheck::protocol::{Handle, Outcome, Rope};
+use raincheck::protocol::{Handle, Outcome, Reply, Rope};
 
 use crate::support::*;
 
@@ -38,6 +39,21 @@ async fn http2_without_tls_serves_many_calls_on_one_connection() {
     }
     assert_eq!(handles, 1);
     bounded(delivered).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_of_http1_is_made_by_the_worker_of_its_connection_and_streams_of_http2_by_whoever_is_free() {
+    let (told, mut places) = tokio::sync::mpsc::unbounded_channel();
+    let server = Setup::new().start_answering(move |_| {
+        told.send(Place::here()).unwrap();
+        Reply::ready(result("{}"))
+    });
+    let server = server.await;
+    for (http2, place) in [(false, Place::Worker(0)), (true, Place::Shared)] {
+        let client = Client::builder(TokioExecutor::new()).http2_only(http2).build_http();
+        let response = bounded(client.request(request(&server))).await.unwrap();
+        assert_eq!((response.status().as_u16(), bounded(places.recv()).await.unwrap()), (200, place));
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use raincheck::jobs::Workers;
 use raincheck::protocol::{Reply, TaskSupport};
 
 use crate::support::*;
@@ -29,9 +30,10 @@ async fn logs_show_what_was_asked_of_whom_and_no_secret() {
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
         .with_writer(move || to.clone())
         .finish();
-    // The runtime of this test has one thread, so that all of the front logs here.
+    // The runtime of this test has one thread, and there are no workers, so that all of the front logs here.
     let logging = tracing::subscriber::set_default(subscriber);
-    let server = Setup::new().start_answering(|_| Reply::ready(result(r#"{"secret-result":1}"#))).await;
+    let setup = Setup { workers: Workers::default(), ..Setup::new() };
+    let server = setup.start_answering(|_| Reply::ready(result(r#"{"secret-result":1}"#))).await;
     let mut client = server.connect().await;
     // A test beside this one may register a place that logs in the moment in which the subscriber comes, and then the
     // place knows nothing of it. By now all that matter here are registered.

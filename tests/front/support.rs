@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use raincheck::config::{Limits, Listen, OwnerConfig, OwnerSource};
 use raincheck::front::{Front, Mount};
-use raincheck::jobs::Jobs;
+use raincheck::jobs::{Jobs, Workers};
 use raincheck::protocol::{Call, Event, Json, Notification, Outcome, Reply, ReplySender};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,6 +29,7 @@ pub(crate) struct Setup {
     pub(crate) owner: OwnerConfig,
     pub(crate) names: Vec<&'static str>,
     pub(crate) grace: Duration,
+    pub(crate) workers: Workers,
 }
 
 /// A running front.
@@ -75,6 +76,7 @@ impl Setup {
             },
             names: vec!["only"],
             grace: Duration::from_secs(5),
+            workers: Workers::start(|| ()).unwrap(),
         }
     }
 
@@ -114,7 +116,7 @@ impl Setup {
         // A stop of these stops the other too.
         let jobs = Jobs::new();
         let fronts = jobs.child();
-        let front = Front::new(self.listen, self.limits, self.owner, mounts);
+        let front = Front::new(self.listen, self.limits, self.owner, mounts).with_workers(self.workers);
         let served = tokio::spawn(front.serve_until(listener, fronts.clone(), jobs.clone(), self.grace));
         Server { address, fronts, jobs, served, asked }
     }

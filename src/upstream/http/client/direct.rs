@@ -15,15 +15,15 @@ use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
-use hyper::rt::Executor;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower_service::Service;
 
 use super::body::{RopeBody, ServerBody};
 use super::{Bounded, SendError};
+use crate::jobs::{Jobs, Place};
 use crate::wakes::Sparing;
 
 /// Connections of HTTP/1 without TLS.
@@ -32,6 +32,7 @@ pub(super) struct Direct {
     /// How long one waits for its next request.
     idle: Duration,
     kept: Mutex<KeptLines>,
+    jobs: Jobs,
 }
 
 /// Connections that wait for their next request, the last used one at the end.
@@ -51,6 +52,8 @@ enum Sweep {
 pub(super) struct Line {
     to: Authority,
     host: HeaderValue,
+    /// Where it was made, and wakes who waits for it.
+    home: Place,
     sender: SendRequest<RopeBody>,
     connection: Sparing<Connection<TokioIo<TcpStream>, RopeBody>>,
 }
@@ -65,7 +68,8 @@ struct Exchanged {
 impl Direct {
     /// Connections that `connector` makes, each of which is kept for `idle` without a request.
     pub(super) fn new(connector: Bounded<HttpConnector>, idle: Duration) -> Self {
-        Self { connector, idle, kept: Mutex::new(KeptLines { lines: Vec::new(), sweep: Sweep::Off }) }
+        let kept = Mutex::new(KeptLines { lines: Vec::new(), sweep: Sweep::Off });
+        Self { connector, idle, kept, jobs: Jobs::new() }
     }
 
     /// Sends a request. One that met the close of a kept connection before a byte of it went out is sent on another.
@@ -100,13 +104,15 @@ impl Direct {
         let made = Builder::new().handshake(io).await;
         let (sender, connection) = made.map_err(|error| SendError::no_connection(error.into()))?;
         let host = host(to).map_err(|error| SendError::no_connection(error.into()))?;
-        Ok(Box::new(Line { to: to.clone(), host, sender, connection: Sparing::new(connection) }))
+        Ok(Box::new(Line { to: to.clone(), host, home: Place::here(), sender, connection: Sparing::new(connection) }))
     }
 
     /// The connection there that was used last, unless that is long ago.
     fn take(&self, to: &Authority) -> Option<Box<Line>> {
         let mut kept = self.kept();
-        let at = kept.lines.iter().rposition(|(line, _)| line.to == *to)?;
+        let here = Place::here();
+        let ours = kept.lines.iter().rposition(|(line, _)| line.home == here && line.to == *to);
+        let at = ours.or_else(|| kept.lines.iter().rposition(|(line, _)| line.to == *to))?;
         let (line, since) = kept.lines.remove(at);
         drop(kept);
         (since.elapsed() < self.idle).then_some(line)
@@ -124,7 +130,7 @@ impl Direct {
         kept.lines.push((line, Instant::now()));
         if std::mem::replace(&mut kept.sweep, Sweep::On) == Sweep::Off {
             drop(kept);
-            TokioExecutor::new().execute(sweep(Arc::downgrade(self), self.idle));
+            self.jobs.spawn("sweep of kept connections", sweep(Arc::downgrade(self), self.idle));
         }
     }
 

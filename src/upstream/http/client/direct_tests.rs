@@ -3,10 +3,10 @@ use std::collections::VecDeque;
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::*;
-use crate::jobs::Jobs;
+use crate::jobs::Workers;
 use crate::protocol::Rope;
 use crate::upstream::http::client::Taken;
 
@@ -198,4 +198,37 @@ async fn a_connection_that_nobody_takes_is_closed_after_its_time() {
         assert_eq!([next(&mut tale).await, next(&mut tale).await], [Happened::Asked(number), Happened::Closed(number)]);
     }
     assert!(direct.kept().lines.is_empty());
+}
+
+/// What `work` gives, done by the worker with that number.
+async fn at<T: Send + 'static>(workers: &Workers, number: usize, work: impl Future<Output = T> + Send + 'static) -> T {
+    let [first, second] = [(); 2].map(|()| workers.seat().unwrap());
+    let (done, is_done) = oneshot::channel();
+    let seat = if number == 0 { first } else { second };
+    Jobs::new().spawn_at(seat, "call", async move { _ = done.send(work.await) }).await.unwrap();
+    is_done.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_takes_a_connection_of_its_own_first_and_then_anybodys() {
+    let (uri, mut tale) = server([Deed::Answers(HELLO); 5]).await;
+    let (workers, direct) = (Workers::start(|| ()).unwrap(), direct(PATIENCE));
+    let asks = || {
+        let (direct, uri) = (Arc::clone(&direct), uri.clone());
+        async move { ask(&direct, &uri).await.unwrap().into_body() }
+    };
+    let of_first = at(&workers, 0, asks()).await;
+    let of_second = at(&workers, 1, asks()).await;
+    // The last that is kept is the first's.
+    for body in [of_second, of_first] {
+        body.collect().await.unwrap();
+    }
+    for number in [1, 0] {
+        at(&workers, number, asks()).await.collect().await.unwrap();
+    }
+    // Whoever has none takes the last.
+    asks().await.collect().await.unwrap();
+    for expected in [0, 1, 1, 0, 0] {
+        assert_eq!(next(&mut tale).await, Happened::Asked(expected));
+    }
 }

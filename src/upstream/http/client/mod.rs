@@ -13,14 +13,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, Uri};
+use hyper::rt::Executor;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tower_service::Service;
 
 pub(super) use self::body::{RopeBody, ServerBody};
 use self::direct::Direct;
+use crate::jobs::Jobs;
 use crate::wakes::SparingExecutor;
 
 /// Sends requests to one server. Clones share the connections.
@@ -64,6 +66,10 @@ enum Wire {
 /// A connector that takes no longer than this, TLS handshake included.
 #[derive(Clone)]
 struct Bounded<C>(C, Duration);
+
+/// Runs what a pool of connections spawns as jobs that have an owner. They end with their connections.
+#[derive(Clone)]
+struct Spawner(Jobs);
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -123,7 +129,7 @@ impl fmt::Debug for HttpClient {
 }
 
 fn builder() -> Builder {
-    let mut builder = Client::builder(SparingExecutor(TokioExecutor::new()));
+    let mut builder = Client::builder(SparingExecutor(Spawner(Jobs::new())));
     builder
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
@@ -132,6 +138,15 @@ fn builder() -> Builder {
         .http2_keep_alive_timeout(KEEP_ALIVE / 3)
         .http2_adaptive_window(true);
     builder
+}
+
+impl<F> Executor<F> for Spawner
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, job: F) {
+        self.0.spawn("connection to a server", job);
+    }
 }
 
 impl<C> Service<Uri> for Bounded<C>
