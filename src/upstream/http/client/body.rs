@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Response, Version};
@@ -28,11 +28,27 @@ enum Source {
     /// A connection with a job of its own.
     Pooled { incoming: Incoming, version: Version },
     /// A connection that is driven by whoever reads from here.
-    Direct { incoming: Incoming, line: Box<Line>, home: Arc<Direct>, turn: Turn },
+    Direct(Driven),
     /// A connection that is not needed any more. What it sent may still have to be read.
     Over(Incoming),
     /// All was read.
     End,
+}
+
+/// A body whose reader drives the connection that it comes on.
+struct Driven {
+    incoming: Incoming,
+    line: Box<Line>,
+    /// Where the connection goes when all was read.
+    home: Arc<Direct>,
+    turn: Turn,
+}
+
+/// What there is of such a body.
+enum Step {
+    Frame(Taken),
+    /// The connection is over. What it gave before may still have to be read.
+    Over,
 }
 
 /// Whether the connection may be driven now.
@@ -96,7 +112,7 @@ impl ServerBody {
                 home.keep(line);
                 Source::End
             }
-            Some(line) => Source::Direct { incoming, line, home: Arc::clone(home), turn: Turn::Ours },
+            Some(line) => Source::Direct(Driven { incoming, line, home: Arc::clone(home), turn: Turn::Ours }),
             None => Source::Over(incoming),
         };
         Self(source)
@@ -104,11 +120,50 @@ impl ServerBody {
 
     /// What was read is all there is, or all that is wanted.
     fn ended(&mut self) {
-        if let Source::Direct { incoming, line, home, .. } = std::mem::replace(&mut self.0, Source::End) {
+        if let Source::Direct(Driven { incoming, line, home, .. }) = std::mem::replace(&mut self.0, Source::End) {
             // Without a reader the connection passes over what is left of the body, if that is there already.
             drop(incoming);
             home.keep(line);
         }
+    }
+
+    /// The connection is over, but not what came on it.
+    fn cut_off(&mut self) {
+        if let Source::Direct(Driven { incoming, .. }) = std::mem::replace(&mut self.0, Source::End) {
+            self.0 = Source::Over(incoming);
+        }
+    }
+}
+
+impl Driven {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        if let Poll::Ready(frame) = self.take() {
+            return Poll::Ready(Step::Frame(frame));
+        }
+        if self.turn == Turn::Others {
+            self.turn = Turn::Ours;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if self.line.poll(context).is_ready() {
+            return Poll::Ready(Step::Over);
+        }
+        // Nothing but the connection gives frames, and it has just been polled.
+        self.take().map(Step::Frame)
+    }
+
+    /// A frame that has come. Then it is for others to go on.
+    fn take(&mut self) -> Poll<Taken> {
+        let frame = wakes::poll_driven(&mut self.incoming);
+        if frame.is_ready() {
+            self.turn = Turn::Others;
+        }
+        frame
+    }
+
+    /// Whether nothing can come behind that frame.
+    fn is_last(&self, frame: &Taken) -> bool {
+        self.incoming.is_end_stream() || !matches!(frame, Some(Ok(_)))
     }
 }
 
@@ -118,51 +173,27 @@ impl Body for ServerBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Taken> {
         loop {
-            let frame = match &mut self.0 {
+            let driven = match &mut self.0 {
                 Source::Pooled { incoming, version } => return wakes::poll_frame(incoming, *version, context),
-                Source::Direct { incoming, line, turn, .. } => match wakes::poll_driven(incoming) {
-                    Poll::Ready(frame) => {
-                        *turn = Turn::Others;
-                        frame
-                    }
-                    Poll::Pending if *turn == Turn::Others => {
-                        *turn = Turn::Ours;
-                        context.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                    Poll::Pending => match line.poll(context) {
-                        Poll::Ready(()) => {
-                            let over = std::mem::replace(&mut self.0, Source::End);
-                            if let Source::Direct { incoming, .. } = over {
-                                self.0 = Source::Over(incoming);
-                            }
-                            continue;
-                        }
-                        // Nothing but the connection gives frames, and it has just been polled.
-                        Poll::Pending => {
-                            let frame = std::task::ready!(wakes::poll_driven(incoming));
-                            *turn = Turn::Others;
-                            frame
-                        }
-                    },
-                },
+                Source::Direct(driven) => driven,
                 Source::Over(incoming) => return Pin::new(incoming).poll_frame(context),
                 Source::End => return Poll::Ready(None),
             };
-            let is_last = match &self.0 {
-                Source::Direct { incoming, .. } => incoming.is_end_stream() || !matches!(frame, Some(Ok(_))),
-                _ => false,
-            };
-            if is_last {
-                self.ended();
+            match ready!(driven.poll(context)) {
+                Step::Frame(frame) => {
+                    if driven.is_last(&frame) {
+                        self.ended();
+                    }
+                    return Poll::Ready(frame);
+                }
+                Step::Over => self.cut_off(),
             }
-            return Poll::Ready(frame);
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Source::Pooled { incoming, .. } | Source::Direct { incoming, .. } | Source::Over(incoming) => {
+            Source::Pooled { incoming, .. } | Source::Direct(Driven { incoming, .. }) | Source::Over(incoming) => {
                 incoming.is_end_stream()
             }
             Source::End => true,
@@ -171,7 +202,7 @@ impl Body for ServerBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Source::Pooled { incoming, .. } | Source::Direct { incoming, .. } | Source::Over(incoming) => {
+            Source::Pooled { incoming, .. } | Source::Direct(Driven { incoming, .. }) | Source::Over(incoming) => {
                 incoming.size_hint()
             }
             Source::End => SizeHint::with_exact(0),
@@ -189,7 +220,7 @@ impl std::fmt::Debug for ServerBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
             Source::Pooled { .. } => "ServerBody(pooled)",
-            Source::Direct { .. } => "ServerBody(direct)",
+            Source::Direct(_) => "ServerBody(direct)",
             Source::Over(_) => "ServerBody(over)",
             Source::End => "ServerBody(end)",
         })
