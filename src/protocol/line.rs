@@ -353,6 +353,11 @@ impl ReplySender {
         self.0.state().unwritten = false;
     }
 
+    /// Whether it may be that the server does not have all of the request.
+    pub fn is_unwritten(&self) -> bool {
+        self.0.state().unwritten
+    }
+
     /// The way for events, to be used apart from this sender.
     pub fn events(&self) -> EventSender {
         EventSender(Arc::clone(&self.0))
@@ -420,6 +425,16 @@ impl EventSender {
     /// As [`ReplySender::event`].
     pub fn event(&self, event: Event) {
         self.0.event(event);
+    }
+
+    /// As [`ReplySender::is_to_be_written`].
+    pub fn is_to_be_written(&self) {
+        self.0.state().unwritten = true;
+    }
+
+    /// As [`ReplySender::is_written`].
+    pub fn is_written(&self) {
+        self.0.state().unwritten = false;
     }
 
     /// As [`ReplySender::is_left_running`].
