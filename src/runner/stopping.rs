@@ -23,12 +23,13 @@ impl Attendance {
         if self.is_unsent() {
             return self.is_not_sent(seat, failure).await;
         }
-        self.remember(end_of_failure(&failure));
         if self.is_stopped_unread(StopCause::GivenUp(failure.reason)).await {
+            self.remember(End::Failed);
             self.never_ran(&seat).await;
             let outcome = self.run.not_sent(never_read(failure.how()));
             return self.end(seat, outcome).await;
         }
+        self.remember(end_of_failure(&failure));
         self.end(seat, Outcome::Failed(failure)).await;
     }
 
