@@ -47,6 +47,8 @@ struct State {
     /// The call goes on without a reader, for another process.
     left_running: bool,
     turn: Turn,
+    /// The request of the call waits until the server reads it: whoever stops the call now may hear that it was never sent.
+    unwritten: bool,
 }
 
 /// Whether the call may go to the server.
@@ -107,6 +109,7 @@ fn line_at(turn: Turn) -> (ReplySender, Events) {
         called_off: None,
         left_running: false,
         turn,
+        unwritten: false,
     };
     let line = Arc::new(Line { state: Mutex::new(state), wish: Notify::new() });
     (ReplySender(Arc::clone(&line)), Events(line))
@@ -177,6 +180,11 @@ impl Events {
     pub(super) fn let_go(&self) {
         self.0.state().turn = Turn::Free;
         self.0.wish.notify_waiters();
+    }
+
+    /// Whether the request waits until the server reads it.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.0.state().unwritten
     }
 
     /// The call is to go on without a reader. To be said before the reader leaves.
@@ -335,6 +343,21 @@ impl ReplySender {
         !self.is_cancelled()
     }
 
+    /// The request of the call is ready, and waits until the server reads it.
+    pub fn is_to_be_written(&self) {
+        self.0.state().unwritten = true;
+    }
+
+    /// The server can have the request of the call from now on.
+    pub fn is_written(&self) {
+        self.0.state().unwritten = false;
+    }
+
+    /// Whether it may be that the server does not have all of the request.
+    pub fn is_unwritten(&self) -> bool {
+        self.0.state().unwritten
+    }
+
     /// The way for events, to be used apart from this sender.
     pub fn events(&self) -> EventSender {
         EventSender(Arc::clone(&self.0))
@@ -402,6 +425,16 @@ impl EventSender {
     /// As [`ReplySender::event`].
     pub fn event(&self, event: Event) {
         self.0.event(event);
+    }
+
+    /// As [`ReplySender::is_to_be_written`].
+    pub fn is_to_be_written(&self) {
+        self.0.state().unwritten = true;
+    }
+
+    /// As [`ReplySender::is_written`].
+    pub fn is_written(&self) {
+        self.0.state().unwritten = false;
     }
 
     /// As [`ReplySender::is_left_running`].

@@ -214,6 +214,15 @@ impl Reply {
         }
     }
 
+    /// Whether the request of the call waits until the server reads it ([`ReplySender::is_to_be_written`]). If the call is
+    /// stopped then, its outcome soon says whether it was never sent.
+    pub fn is_unwritten(&self) -> bool {
+        match &self.0 {
+            Source::Open(open) => open.events.is_unwritten(),
+            Source::Ready(_) | Source::Over => false,
+        }
+    }
+
     /// Lets go of a call that another process will resume from its anchor: the server is not told to stop.
     pub fn leave_running(self) {
         if let Source::Open(open) = &self.0 {

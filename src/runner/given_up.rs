@@ -19,15 +19,13 @@ pub(super) fn server_hears(linger: Linger) -> &'static str {
 }
 
 pub(super) fn timed_out(limit: Duration, linger: Linger) -> Failure {
-    let (limit, hears) = (humantime::format_duration(limit), server_hears(linger));
-    let message = format!("the server did not finish within {limit} (timeout), and {hears}");
-    Failure::new(Reason::Timeout, message, Retry::Unknown)
+    let limit = humantime::format_duration(limit);
+    told(Reason::Timeout, &format!("the server did not finish within {limit} (timeout)"), linger)
 }
 
 pub(super) fn idle(limit: Duration, linger: Linger) -> Failure {
-    let (limit, hears) = (humantime::format_duration(limit), server_hears(linger));
-    let message = format!("the tool reported no progress for {limit} (idle_timeout), and {hears}");
-    Failure::new(Reason::IdleTimeout, message, Retry::Unknown)
+    let limit = humantime::format_duration(limit);
+    told(Reason::IdleTimeout, &format!("the tool reported no progress for {limit} (idle_timeout)"), linger)
 }
 
 pub(super) fn unanswered(limit: Duration, linger: Linger) -> Failure {
@@ -38,8 +36,20 @@ pub(super) fn unanswered(limit: Duration, linger: Linger) -> Failure {
 
 /// The budget was used up during the run.
 pub(super) fn budget_used_up(budget: Budget, linger: Linger) -> Failure {
-    let message = format!("your budget of {budget} was used up during the run, and {}", server_hears(linger));
-    Failure::new(Reason::OverBudget, message, Retry::Unknown)
+    told(Reason::OverBudget, &format!("your budget of {budget} was used up during the run"), linger)
+}
+
+fn told(reason: Reason, how: &str, linger: Linger) -> Failure {
+    Failure::new(reason, format!("{how}, and {}", server_hears(linger)), Retry::Unknown).for_how(how)
+}
+
+/// The same, of a call whose server never read its request; `how` says what ended it.
+pub(super) fn never_read(how: &str) -> Failure {
+    let message = format!(
+        "{how}: it has not read the request, which was withdrawn before all of it was out; the tool has not run, so call it \
+         again later"
+    );
+    Failure::new(Reason::NotStarted, message, Retry::SOON)
 }
 
 /// An operator has stopped a held call that the server has.

@@ -88,6 +88,14 @@ impl Running {
         }
     }
 
+    /// Whether its request waits until the server reads it: what comes of a stop then is soon known.
+    pub(super) fn is_unwritten(&self) -> bool {
+        match &self.sent {
+            Sent::Replying(reply) => reply.is_unwritten(),
+            Sent::Kept(_) | Sent::Asking(_) | Sent::Sending(_) | Sent::Over => false,
+        }
+    }
+
     /// Whether nothing of the call has gone to the server, which it does not do then before [`Running::let_go`].
     pub(super) fn keep_back(&self) -> bool {
         match &self.sent {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::attend::Attendance;
+use super::given_up::never_read;
 use super::live::Live;
 use super::remember::end_of_failure;
 use super::seat::Seat;
@@ -22,8 +23,13 @@ impl Attendance {
         if self.is_unsent() {
             return self.is_not_sent(seat, failure).await;
         }
+        if self.is_stopped_unread(StopCause::GivenUp(failure.reason)).await {
+            self.remember(End::Failed);
+            self.never_ran(&seat).await;
+            let outcome = self.run.not_sent(never_read(failure.how()));
+            return self.end(seat, outcome).await;
+        }
         self.remember(end_of_failure(&failure));
-        self.tell_to_stop(StopCause::GivenUp(failure.reason));
         self.end(seat, Outcome::Failed(failure)).await;
     }
 
@@ -45,8 +51,33 @@ impl Attendance {
         }
         match timeout(STOP_GRACE, self.running.outcome()).await {
             Ok(outcome @ (Outcome::Result(_) | Outcome::Shaped(_))) => seat.end(self.run.plan.fitting(outcome)).await,
+            Ok(outcome) if self.is_of_unsent(&outcome) => {
+                // Its record is to say so.
+                self.never_ran(&seat).await;
+                seat.stopped().await;
+            }
             Ok(_) | Err(_) => seat.stopped().await,
         }
+    }
+
+    /// Tells the server to stop; whether it never got the call. Waits only where that may be: while the request is not read.
+    pub(super) async fn is_stopped_unread(&mut self, cause: StopCause) -> bool {
+        let is_unwritten = self.running.is_unwritten();
+        self.tell_to_stop(cause);
+        if !is_unwritten {
+            return false;
+        }
+        match timeout(STOP_GRACE, self.running.outcome()).await {
+            Ok(outcome) => self.is_of_unsent(&outcome),
+            Err(_) => false,
+        }
+    }
+
+    /// Whether an outcome says that the server never had the call. A run that was found again, or that is the second one,
+    /// was taken before.
+    pub(super) fn is_of_unsent(&self, outcome: &Outcome) -> bool {
+        let is_first = self.run.reruns == 0 && self.anchoring.is_none();
+        is_first && matches!(outcome, Outcome::Failed(failure) if failure.reason.is_of_unsent())
     }
 
     /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.

@@ -112,6 +112,7 @@ impl Pending {
         }
         let id = table.next;
         table.next += 1;
+        sender.is_to_be_written();
         let (settled, on_settled) = oneshot::channel();
         table.entries.insert(id, Entry::Queued(Waiter { sender, settled, notes: 0 }));
         Ok(Ticket { id, settled: on_settled })
@@ -123,6 +124,7 @@ impl Pending {
         match table.entries.remove(&id) {
             Some(Entry::Queued(mut waiter)) if !waiter.sender.is_abandoned() => {
                 waiter.notes = table.naming.notes();
+                waiter.sender.is_written();
                 table.entries.insert(id, Entry::Sent(waiter));
                 true
             }
@@ -265,6 +267,27 @@ impl Pending {
                 table.forget();
             }
             Some(Entry::Queued(_)) | None => {}
+        }
+    }
+
+    /// Not one byte of the call could be written yet: it waits again, or ends as never sent if it was stopped meanwhile.
+    pub(super) fn put_off(&self, id: u64) {
+        let mut table = self.table();
+        let given_up = match table.entries.remove(&id) {
+            Some(Entry::Sent(waiter)) if table.open => {
+                waiter.sender.is_to_be_written();
+                table.entries.insert(id, Entry::Queued(waiter));
+                return;
+            }
+            Some(entry @ Entry::Queued(_)) => {
+                table.entries.insert(id, entry);
+                return;
+            }
+            given_up => given_up,
+        };
+        drop(table);
+        if let Some(entry) = given_up {
+            entry.give_back();
         }
     }
 

@@ -1,15 +1,18 @@
 //! The first call runs when it is repeated.
 
-use raincheck::config::{Fallback, Mode, ToolPolicy};
-use raincheck::protocol::{Outcome, RpcError};
+use std::time::Duration;
+
+use raincheck::config::{Fallback, Mode, OwnerRules, ToolPolicy};
+use raincheck::protocol::{Outcome, RpcError, WaitsFor};
 use raincheck::runner::Bounds;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::callers::{
     KINDS, Kind, assert_joined, assert_same_handle, call, done, export, id_of, keyed, outcome, policy, said,
 };
 use crate::support::calls::{shown, text};
-use crate::support::layer::Proxy;
+use crate::support::layer::{PATIENCE, Proxy};
 
 #[tokio::test]
 async fn a_repeat_of_a_held_call_gets_the_same_result_whoever_asks() {
@@ -70,7 +73,7 @@ async fn a_caller_who_may_have_a_handle_gets_one_although_the_first_may_not() {
 
 #[tokio::test]
 async fn a_held_call_that_becomes_slow_gives_its_handle_to_all_who_may_have_one() {
-    let after = std::time::Duration::from_millis(30);
+    let after = Duration::from_millis(30);
     let mut proxy = Proxy::new(ToolPolicy { after, ..policy(Mode::Auto) });
     let one = proxy.send(call(Kind::Tasks)).await;
     let (_, server) = proxy.next_sent().await;
@@ -100,6 +103,39 @@ async fn a_repeat_of_a_call_that_waits_for_a_slot_joins_it() {
     assert!(matches!(outcome(one).await, Outcome::Result(_)));
     assert_joined(outcome(two).await);
     proxy.assert_sent_no_more();
+}
+
+/// The record of the first is made when it is sent, or when it has waited for `after` itself.
+#[tokio::test]
+async fn what_a_repeat_has_waited_counts_although_the_record_of_the_first_is_new() {
+    let after = Duration::from_mins(10);
+    let patient = |kind| {
+        let mut call = call(kind);
+        call.arrived = call.arrived.checked_sub(after).unwrap();
+        call
+    };
+    for first in KINDS {
+        let mut proxy = Proxy::gated(ToolPolicy { after, ..policy(Mode::Auto) }, OwnerRules::default());
+        let one = proxy.send(patient(first)).await.in_background();
+        let (_, server) = proxy.next_sent().await;
+        server.waits(WaitsFor::Start);
+        let two = proxy.send(patient(Kind::Tasks)).await.in_background();
+        let late = proxy.send(call(Kind::Tasks)).await.in_background();
+        if first == Kind::Tasks {
+            let (created, joined) = (said(one).await, said(two).await);
+            assert_same_handle(&joined, &id_of(&created), "working");
+            assert!(timeout(PATIENCE, server.begins()).await.unwrap(), "it is not sent");
+            server.done(done());
+        } else {
+            assert!(timeout(PATIENCE, server.begins()).await.unwrap(), "it is not sent");
+            let joined = said(two).await;
+            assert_same_handle(&joined, &id_of(&joined), "working");
+            server.done(done());
+            assert!(matches!(outcome(one).await, Outcome::Result(_)), "{first:?}");
+        }
+        assert_joined(outcome(late).await);
+        proxy.assert_sent_no_more();
+    }
 }
 
 #[tokio::test]
@@ -153,7 +189,7 @@ async fn two_that_arrive_together_run_once() {
         server.done(done());
         let mut joined = 0;
         for outcome in calls {
-            let value = shown(tokio::time::timeout(crate::support::layer::PATIENCE, outcome).await.unwrap().unwrap());
+            let value = shown(tokio::time::timeout(PATIENCE, outcome).await.unwrap().unwrap());
             assert_eq!(value["n"], 100.0, "{value}");
             joined += usize::from(value["_meta"]["dev.raincheck/joined"] == true);
         }

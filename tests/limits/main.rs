@@ -9,6 +9,7 @@ mod owners;
 mod restarts;
 #[path = "../support/mod.rs"]
 mod support;
+mod unread;
 
 use std::time::{Duration, Instant};
 

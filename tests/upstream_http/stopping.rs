@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use raincheck::config::{ForwardCancel, Limits, ServerConfig, UpstreamEra};
-use raincheck::protocol::{Event, Reason, Reply};
+use raincheck::protocol::{Event, Json, Params, Principal, Reason, Reply};
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
-use crate::client::{Client, all, client, client_with, config, waits_for_connection};
-use crate::http_server::{PATIENCE, Server};
+use crate::client::{Client, all, call_of, caller, client, client_with, config, waits_for_connection};
+use crate::http_server::{self, PATIENCE, Server};
 
 fn client_of(server: &Server, change: impl FnOnce(&mut ServerConfig)) -> Client {
     let mut config = config(server);
@@ -225,4 +226,102 @@ async fn closing_ends_running_calls_and_refuses_new_ones() {
     assert_eq!(client.call("quick").await.failure().reason, Reason::Stopping);
     assert_eq!(server.saw(|seen| seen.verb == "DELETE").await.header("mcp-session-id"), Some("session-1"));
     assert_eq!(client.jobs.running(), 0);
+}
+
+/// A server of that era that does not read the large request before it is told to; how much of it came then.
+async fn unread(modern: bool) -> (Server, Arc<Notify>, mpsc::UnboundedReceiver<usize>) {
+    let gate = Arc::new(Notify::new());
+    let (read, to_read) = mpsc::unbounded_channel();
+    let shared = Arc::clone(&gate);
+    let handle = move |seen: http_server::Seen, mut wire: http_server::Wire| {
+        let (gate, read) = (Arc::clone(&shared), read.clone());
+        async move {
+            match (seen.verb.as_str(), seen.method()) {
+                ("POST", "tools/call") => wire.json(&seen.says("quick")).await,
+                ("POST", "") => {
+                    gate.notified().await;
+                    read.send(wire.read_to_end().await).unwrap();
+                    wire
+                }
+                _ => wire.status("202 Accepted").await,
+            }
+        }
+    };
+    let server = if modern { Server::start(handle).await } else { Server::legacy(handle).await };
+    (server, gate, to_read)
+}
+
+/// Arguments, and whether they are in memory.
+struct Large {
+    text: Vec<u8>,
+    _in_use: Arc<()>,
+}
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_stopped_while_its_request_is_not_read_ends_with_its_connection_and_takes_no_memory() {
+    for (modern, leaves) in [(false, false), (false, true), (true, false)] {
+        let (server, gate, mut to_read) = unread(modern).await;
+        let client = client_of(&server, |config| {
+            config.cancel_grace = Duration::from_hours(1);
+            config.era = if modern { UpstreamEra::Modern } else { UpstreamEra::Legacy };
+        });
+        client.call("quick").await.says("quick");
+        let in_use = Arc::new(());
+        let text = format!(r#"{{"name":"t","arguments":{{"t":"{}"}}}}"#, "x".repeat(http_server::LEFT * 2));
+        let large = Large { text: text.into_bytes(), _in_use: Arc::clone(&in_use) };
+        let mut call = call_of("tools/call", r#"{"name":"t"}"#, caller(Principal::Local, None));
+        call.params = Params::read(&call.method, Some(Json::parse(Bytes::from_owner(large)).unwrap())).unwrap();
+        let reply = client.send(call).await.in_background();
+        let seen = server.saw(|seen| seen.verb == "POST" && seen.body.is_null()).await;
+        // A call of a modern server takes several requests, each with a reply of its own.
+        assert_eq!(reply.is_unwritten(), !modern);
+        if leaves {
+            drop(reply);
+        } else {
+            reply.cancel();
+            assert_eq!(all(reply).await.failure().reason, Reason::NotStarted, "modern: {modern}");
+        }
+        let freed = async {
+            while Arc::strong_count(&in_use) > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, freed).await.expect("its request is still in memory");
+        gate.notify_one();
+        let read = tokio::time::timeout(PATIENCE, to_read.recv()).await.expect("the connection is open").unwrap();
+        assert!(read < seen.header("content-length").unwrap().parse().unwrap());
+        // It has nothing to stop, and its session goes on.
+        client.call("quick").await.says("quick");
+        assert!(server.seen_of("notifications/cancelled").is_empty());
+        assert_eq!(server.seen_of("initialize").len(), usize::from(!modern));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_a_server_has_read_is_written_although_it_does_not_answer() {
+    let server = Server::legacy(|_, mut wire| async move {
+        wire.closed().await;
+        wire
+    })
+    .await;
+    let client = client_of(&server, |config| config.cancel_grace = Duration::from_millis(50));
+    let mut reply = client.tool("t").await;
+    waits_for_connection(&mut reply).await;
+    let reply = reply.in_background();
+    server.saw(|seen| seen.is("tools/call")).await;
+    let written = async {
+        while reply.is_unwritten() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, written).await.expect("it counts as unwritten");
+    reply.cancel();
+    assert_eq!(all(reply).await.failure().reason, Reason::OutcomeUnknown);
+    server.saw(|seen| seen.is("notifications/cancelled")).await;
 }

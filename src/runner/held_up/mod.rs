@@ -70,7 +70,11 @@ impl Attendance {
             return self.is_not_sent(seat, failure).await;
         }
         self.remember(End::Cancelled);
-        self.tell_to_stop(StopCause::Operator);
+        if self.is_stopped_unread(StopCause::Operator).await {
+            self.never_ran(&seat).await;
+            let outcome = self.run.not_sent(not_begun_for_operator());
+            return self.end(seat, outcome).await;
+        }
         self.end(seat, Outcome::Failed(stopped_by_operator())).await;
     }
 
@@ -101,7 +105,7 @@ impl Attendance {
     }
 
     /// The server turns out to have taken nothing of a call that was let go: it has not run, and has cost nothing.
-    async fn never_ran(&mut self, seat: &Seat) {
+    pub(super) async fn never_ran(&mut self, seat: &Seat) {
         self.clock = RunClock::start(self.run.plan.policy.timeout);
         self.alive = Duration::ZERO;
         self.price_is_given_back();
@@ -110,10 +114,7 @@ impl Attendance {
 
     /// The call ends so. If that says that the server never took it, it has cost nothing.
     pub(super) async fn ends_with(&mut self, seat: &Seat, outcome: &Outcome) {
-        let Outcome::Failed(failure) = outcome else { return };
-        // A run that was found again, or that is the second one, was taken before.
-        let is_first = self.run.reruns == 0 && self.anchoring.is_none();
-        if is_first && self.is_charged() && !self.is_unsent() && failure.reason.is_of_unsent() {
+        if self.is_of_unsent(outcome) && self.is_charged() && !self.is_unsent() {
             self.never_ran(seat).await;
         }
     }

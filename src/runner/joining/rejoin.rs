@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::wait::Waiter;
 use super::{left_behind, not_read};
 use crate::protocol::{Call, Failure, Outcome, Principal, ReplySender, Rope};
@@ -16,6 +18,7 @@ use crate::task::{OpenQuestion, Task};
 #[derive(Debug)]
 pub(in crate::runner) struct Retrier {
     pub(super) principal: Principal,
+    pub(super) arrived: Instant,
     server: Arc<str>,
     subject: Subject,
 }
@@ -23,7 +26,8 @@ pub(in crate::runner) struct Retrier {
 impl Retrier {
     /// The caller of `call`, of the server with this name.
     pub(in crate::runner) fn of(call: &Call, server: &Arc<str>) -> Self {
-        Self { principal: call.caller.principal.clone(), server: Arc::clone(server), subject: Subject::of(call) }
+        let (principal, arrived) = (call.caller.principal.clone(), call.arrived);
+        Self { principal, arrived, server: Arc::clone(server), subject: Subject::of(call) }
     }
 
     /// The round that asks what the record of the task asks.

@@ -29,6 +29,8 @@ pub(in crate::runner) struct Waiter {
     id: TaskId,
     sender: ReplySender,
     way: Way,
+    /// When this caller came: the record of what it has joined may be younger.
+    arrived: Instant,
     /// How this caller can come back with answers, if it can.
     retrier: Option<Box<Retrier>>,
 }
@@ -38,13 +40,14 @@ impl Waiter {
     pub(in crate::runner) fn new(run: &Run, id: TaskId, sender: ReplySender) -> Self {
         let shared = Arc::clone(&run.shared);
         let owner = shared.store.owner(&run.principal);
-        Self { shared, owner, id, sender, way: run.plan.way.clone(), retrier: None }
+        Self { shared, owner, id, sender, way: run.plan.way.clone(), arrived: run.arrived, retrier: None }
     }
 
     /// A retry of an earlier call.
     pub(super) fn of_retry(shared: Arc<Shared>, id: TaskId, sender: ReplySender, way: Way, retrier: Retrier) -> Self {
         let owner = shared.store.owner(&retrier.principal);
-        Self { shared, owner, id, sender, way, retrier: Some(Box::new(retrier)) }
+        let arrived = retrier.arrived;
+        Self { shared, owner, id, sender, way, arrived, retrier: Some(Box::new(retrier)) }
     }
 
     /// The same, for a caller who can come back with answers.
@@ -116,13 +119,14 @@ impl Waiter {
         }
     }
 
-    /// How long until this caller is to get a handle; `None` for never.
+    /// How long until this caller is to get a handle; `None` for never. Its own wait counts too: a call gets its record when
+    /// it is sent, or when its first caller has waited for `after`.
     fn due(&self, task: &Task, age: Duration) -> Option<Duration> {
         match (self.way.promotion, &task.state) {
             (Promotion::Never, _) => None,
             // Its questions are answered by who has a handle.
             (Promotion::AtOnce, _) | (Promotion::After(_), State::InputRequired { .. }) => Some(Duration::ZERO),
-            (Promotion::After(after), _) => Some(after.saturating_sub(age)),
+            (Promotion::After(after), _) => Some(after.saturating_sub(age.max(self.arrived.elapsed()))),
         }
     }
 

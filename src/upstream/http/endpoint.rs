@@ -99,6 +99,11 @@ impl Endpoint {
         }
     }
 
+    /// Whether connections get on only while the caller waits for the answer.
+    pub(super) fn is_driven_by_callers(&self) -> bool {
+        self.client.is_driven_by_callers()
+    }
+
     /// Sends a request to wherever it is addressed. No redirect is followed.
     pub(super) async fn send_once(&self, request: Request<RopeBody>) -> Result<Response<ServerBody>, SendError> {
         let at = shown(request.uri());

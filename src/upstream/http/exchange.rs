@@ -18,8 +18,11 @@ use super::own::Health;
 use super::reconnect::Resume;
 use super::resume::Anchors;
 use super::session::{Forgotten, HttpSession};
+use super::unwritten;
 use crate::protocol::message::MessageError;
-use crate::protocol::{Call, Event, Failure, Json, Message, Method, Notification, Outcome, Progress, Reply, Rope};
+use crate::protocol::{
+    Call, Event, EventSender, Failure, Json, Message, Method, Notification, Outcome, Progress, Reply, Rope,
+};
 use crate::upstream::questions::{Origin, Request};
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{outcome, subscription};
@@ -39,6 +42,8 @@ pub(super) struct Exchange<'a> {
     /// Progress that comes on the session's listen stream.
     elsewhere: Option<Reply>,
     pub(super) resume: Resume,
+    /// Who is told when the request is written.
+    watcher: Option<EventSender>,
     /// To tell where the run is.
     anchors: Option<Anchors>,
 }
@@ -108,7 +113,12 @@ impl<'a> Exchange<'a> {
         elsewhere: Option<Reply>,
     ) -> Self {
         let (state, ready, resume) = (State::New(message), VecDeque::new(), Resume::default());
-        Self { link, server, call, id, forwarded, state, ready, elsewhere, resume, anchors: None }
+        Self { link, server, call, id, forwarded, state, ready, elsewhere, resume, watcher: None, anchors: None }
+    }
+
+    /// The same, which tells when its request is written.
+    pub(super) fn watched_by(self, watcher: EventSender) -> Self {
+        Self { watcher: Some(watcher), ..self }
     }
 
     /// The same, which tells where the run is.
@@ -149,18 +159,23 @@ impl<'a> Exchange<'a> {
 
     async fn send(&mut self, message: Rope) {
         let response = match &self.link {
-            Link::Session(session) => session.post(self.forwarded, message).await,
+            Link::Session(session) => session.post(self.forwarded, message, self.watcher.as_ref()).await,
             Link::Modern(connect) => {
                 let (endpoint, arguments) = (connect.endpoint(), connect.tools().of(self.call));
                 let message = message.shared();
                 let make = || {
-                    let mut request = endpoint.post(self.forwarded, JSON_FIRST, message.clone());
+                    let message = unwritten::watched(message.clone(), self.watcher.as_ref());
+                    let mut request = endpoint.post(self.forwarded, JSON_FIRST, message);
                     endpoint::mirror(request.headers_mut(), self.call, &arguments);
                     request
                 };
                 endpoint.send(make).await
             }
         };
+        if let Some(watcher) = self.watcher.take() {
+            // Whoever answers may have begun.
+            watcher.is_written();
+        }
         let response = match response {
             Ok(response) => response,
             Err(error) => return self.not_sent(&error),

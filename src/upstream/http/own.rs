@@ -30,7 +30,7 @@ impl HttpSession {
         let id = self.next_id();
         let ping = wire::own_request("ping", ServerEra::Legacy, id);
         let asked = async {
-            let response = self.post(forwarded, ping).await?;
+            let response = self.post(forwarded, ping, None).await?;
             let unknown = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST);
             if !unknown {
                 return Ok(Health::Known);
@@ -51,7 +51,7 @@ impl HttpSession {
 
     /// The answer to the request `id`; `None` if there is none.
     async fn exchange(&self, id: u64, request: Rope) -> Option<Outcome> {
-        let response = self.post(&self.forwarded(), request).await.ok()?;
+        let response = self.post(&self.forwarded(), request, None).await.ok()?;
         match Answer::read(response, self.limits()).await.ok()? {
             Answer::Messages(messages) => messages.into_iter().find_map(|message| answer_in(message, id)),
             Answer::Refused(refusal) => refusal.answers(id).cloned().map(Outcome::Error),

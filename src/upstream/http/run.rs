@@ -311,6 +311,7 @@ impl Runner {
         let message = wire::request(call, ServerEra::Legacy, in_flight.id);
         let link = Link::Session(session.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (in_flight.id, message), forwarded, Some(elsewhere));
+        let exchange = exchange.watched_by(sender.events());
         let exchange = if anchors { exchange.with_anchors() } else { exchange };
         self.drive(exchange, Leave::Tell { in_flight, forwarded }, sender).await
     }
@@ -350,6 +351,7 @@ impl Runner {
         let message = wire::request(call, ServerEra::Modern, id);
         let link = Link::Modern(self.0.connect.clone());
         let exchange = Exchange::new(link, &self.0.server, call, (id, message), forwarded, None);
+        let exchange = exchange.watched_by(sender.events());
         self.drive(exchange, Leave::Close, sender).await
     }
 
@@ -376,6 +378,7 @@ impl Runner {
                     return unanswered("another process goes on with the call");
                 }
                 wish = match change {
+                    Change::Cancelled if sender.is_unwritten() => return self.withdraw(&mut leave, sender),
                     Change::Cancelled => match self.stop(&mut leave, sender) {
                         Some(wish) => wish,
                         None => return unanswered("the call was cancelled and its response closed"),
@@ -411,7 +414,7 @@ impl Runner {
     }
 
     /// Asks the server to stop, as its era and the config want it. `None` if no answer can come any more.
-    fn stop(&self, leave: &mut Leave<'_>, sender: &ReplySender) -> Option<Wish> {
+    pub(super) fn stop(&self, leave: &mut Leave<'_>, sender: &ReplySender) -> Option<Wish> {
         let forward = self.0.forward_cancel != ForwardCancel::Never;
         match leave {
             Leave::Close if forward => return None,
@@ -460,7 +463,7 @@ impl Ended {
 
 impl Leave<'_> {
     /// The call has its outcome.
-    fn ended(&mut self) {
+    pub(super) fn ended(&mut self) {
         if let Self::Tell { in_flight, .. } = self {
             in_flight.ended();
         }
@@ -482,6 +485,6 @@ async fn refused(fate: Option<&Fate>) -> RpcError {
     }
 }
 
-fn unanswered(how: &str) -> Ended {
+pub(super) fn unanswered(how: &str) -> Ended {
     Ended::Done(Outcome::Failed(Failure::outcome_unknown(how)))
 }

@@ -15,6 +15,7 @@ use super::client::{RopeBody, SendError, ServerBody};
 use super::endpoint::Endpoint;
 use super::ids;
 use super::resume::Place;
+use super::unwritten;
 use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::protocol::{Call, Event, EventSender, Json, Progress, Reply, ReplySender, Rope, StopCause};
@@ -242,10 +243,18 @@ impl HttpSession {
         (InFlight { session: self.clone(), id, seat, cancelled: false, anchored: false }, progress_out)
     }
 
-    /// Sends one request of a call.
-    pub(super) async fn post(&self, forwarded: &HeaderMap, message: Rope) -> Result<Response<ServerBody>, SendError> {
+    /// Sends one request of a call, which is told when it is written.
+    pub(super) async fn post(
+        &self,
+        forwarded: &HeaderMap,
+        message: Rope,
+        call: Option<&EventSender>,
+    ) -> Result<Response<ServerBody>, SendError> {
         let (parts, message) = (&self.0.parts, message.shared());
-        let make = || self.mark(parts.endpoint.post(forwarded, parts.accept.clone(), message.clone()));
+        let make = || {
+            let message = unwritten::watched(message.clone(), call);
+            self.mark(parts.endpoint.post(forwarded, parts.accept.clone(), message))
+        };
         parts.endpoint.send(make).await
     }
 
@@ -277,7 +286,7 @@ impl HttpSession {
     /// Sends a notification or an answer, and waits until the server has acknowledged it. Nobody can do
     /// anything about one that fails.
     pub(super) async fn tell(&self, forwarded: &HeaderMap, message: Rope) {
-        let sent = tokio::time::timeout(ACKNOWLEDGE, self.post(forwarded, message)).await;
+        let sent = tokio::time::timeout(ACKNOWLEDGE, self.post(forwarded, message, None)).await;
         match sent {
             Ok(Ok(response)) if response.status().is_success() => {}
             Ok(Ok(response)) => tracing::debug!(status = %response.status(), "a server did not take a message"),

@@ -280,6 +280,16 @@ impl Connection {
         self.0.pending.close(how);
     }
 
+    /// The request `id` is about to go out; `false` if its call is over.
+    pub(super) fn goes_out(&self, id: u64) -> bool {
+        self.0.pending.send(id)
+    }
+
+    /// Not one byte of the request `id` could go out yet.
+    pub(super) fn put_off(&self, id: u64) {
+        self.0.pending.put_off(id);
+    }
+
     /// The request `id` was not sent, not one byte of it.
     pub(in crate::upstream) fn not_taken(&self, id: u64) {
         self.0.pending.not_taken(id);

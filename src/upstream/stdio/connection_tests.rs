@@ -321,6 +321,32 @@ async fn a_server_that_does_not_read_holds_calls_back_but_not_their_cancel() {
     drop(server);
 }
 
+/// As of a pipe: what does not fit whole is not begun.
+#[tokio::test]
+async fn a_request_of_which_no_byte_is_out_waits_until_the_server_reads_and_is_withdrawn_with_its_call() {
+    let params = r#"{"name":"t","arguments":{}}"#;
+    let room = wire::line(wire::request(&call(params), ServerEra::Legacy, 1)).len();
+    let (connection, mut server) = open_with(&setup(ForwardCancel::Forward, 1 << 20), room);
+    let settle_down = || async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let written = send(&connection, params);
+    settle_down().await;
+    assert!(!written.is_unwritten());
+    let (stuck, behind) = (send(&connection, params), send(&connection, params));
+    settle_down().await;
+    assert_eq!(connection.0.requests.capacity(), REQUESTS - 1, "the writer has not begun");
+    assert!(stuck.is_unwritten() && behind.is_unwritten());
+    stuck.cancel();
+    assert_eq!(outcome_of(stuck).await, "NotStarted");
+    assert_eq!(server.read().await["id"], 1);
+    assert_eq!(server.read().await["id"], 3);
+    settle_down().await;
+    assert!(!behind.is_unwritten());
+}
+
 #[tokio::test]
 async fn a_request_whose_call_has_ended_takes_no_memory_although_the_server_does_not_read() {
     struct Text {

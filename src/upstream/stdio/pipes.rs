@@ -2,12 +2,18 @@
 
 use std::future::Future;
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use bytes::{Buf, Bytes};
 use smallvec::smallvec;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::connection::Connection;
 use super::lines::Line;
 use crate::protocol::Rope;
+use crate::protocol::rope::Pieces;
 
 /// Where messages come from.
 pub(in crate::upstream) trait Inbound: Send + 'static {
@@ -57,9 +63,19 @@ impl<W> Pipe<W> {
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> Outbound for Pipe<W> {
-    async fn send(&mut self, _: &Connection, message: Outgoing) -> Result<(), Broken> {
-        let (Outgoing::Request(_, line) | Outgoing::Note(line)) = message;
-        write(&mut self.0, line).await
+    async fn send(&mut self, connection: &Connection, message: Outgoing) -> Result<(), Broken> {
+        match message {
+            Outgoing::Note(line) => self.write(in_pieces(line)).await,
+            Outgoing::Request(id, line) => {
+                let mut pieces = in_pieces(line);
+                let Some(first) = pieces.first_mut() else { return Ok(()) };
+                if !self.begin(connection, id, first).await? {
+                    return Ok(());
+                }
+                // The server has a part of it.
+                self.write(pieces).await.map_err(|_| Broken::Within)
+            }
+        }
     }
 
     async fn close(&mut self) {
@@ -68,18 +84,47 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outbound for Pipe<W> {
     }
 }
 
-/// Writes one line whole.
-async fn write<W: AsyncWrite + Unpin>(writer: &mut W, line: Rope) -> Result<(), Broken> {
-    let mut touched = false;
-    let pieces = if line.len() <= JOINED { smallvec![line.into_bytes()] } else { line.into_pieces() };
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            match writer.write_buf(&mut piece).await {
-                Ok(1..) => touched = true,
-                Ok(0) | Err(_) => return Err(if touched { Broken::Within } else { Broken::Untouched }),
+impl<W: AsyncWrite + Unpin> Pipe<W> {
+    /// Writes the first bytes of the request `id`. While the server takes none, the request waits as those behind it do;
+    /// `false` if its call was stopped meanwhile.
+    async fn begin(&mut self, connection: &Connection, id: u64, first: &mut Bytes) -> Result<bool, Broken> {
+        let mut waits = false;
+        poll_fn(|context| {
+            // Counted as sent before the write: its answer may be there in the same moment.
+            if waits && !connection.goes_out(id) {
+                return Poll::Ready(Ok(false));
+            }
+            match Pin::new(&mut self.0).poll_write(context, first) {
+                Poll::Ready(Ok(written @ 1..)) => {
+                    first.advance(written);
+                    Poll::Ready(Ok(true))
+                }
+                Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(Broken::Untouched)),
+                Poll::Pending => {
+                    connection.put_off(id);
+                    waits = true;
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Writes what is left of a line.
+    async fn write(&mut self, pieces: Pieces) -> Result<(), Broken> {
+        let mut touched = false;
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                match self.0.write_buf(&mut piece).await {
+                    Ok(1..) => touched = true,
+                    Ok(0) | Err(_) => return Err(if touched { Broken::Within } else { Broken::Untouched }),
+                }
             }
         }
+        self.0.flush().await.map_err(|_| Broken::Within)
     }
-    let flushed = writer.flush().await;
-    flushed.map_err(|_| Broken::Within)
+}
+
+fn in_pieces(line: Rope) -> Pieces {
+    if line.len() <= JOINED { smallvec![line.into_bytes()] } else { line.into_pieces() }
 }

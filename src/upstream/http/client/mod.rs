@@ -104,6 +104,11 @@ impl HttpClient {
         Self(Wire::Http2(Box::new(builder().http2_only(true).build(connector))))
     }
 
+    /// Whether a connection gets on only while whoever sent the request waits for the answer, and ends when nobody does.
+    pub(super) fn is_driven_by_callers(&self) -> bool {
+        matches!(self.0, Wire::Plain(_))
+    }
+
     /// Sends a request. A request that met the close of a kept connection before a byte of it went out is
     /// sent on another connection.
     pub(super) async fn send(&self, request: Request<RopeBody>) -> Result<Response<ServerBody>, SendError> {

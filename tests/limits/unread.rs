@@ -1,0 +1,122 @@
+//! Calls whose server does not read them: their requests wait to be written until the call is given up.
+
+use raincheck::protocol::{Reply, ReplySender};
+use raincheck::task::State;
+
+use super::*;
+
+/// What is told of a call that was never sent.
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+fn assert_never_sent(failure: &Value, how: &str) {
+    assert_eq!(failure["data"]["reason"], "not_started", "{failure}");
+    let message = failure["message"].as_str().unwrap();
+    assert!(message.contains(how) && message.contains("the tool has not run"), "{message}");
+}
+
+/// The next call, which its server does not read before it is stopped.
+async fn unread(proxy: &mut Proxy) -> ReplySender {
+    let (_, sender) = proxy.next_sent().await;
+    sender.is_to_be_written();
+    sender
+}
+
+/// The upstream withdraws its request when it is told to stop.
+#[expect(clippy::expect_used, reason = "a test ends where it fails")]
+async fn is_withdrawn(sender: ReplySender) {
+    timeout(PATIENCE, sender.cancelled()).await.expect("it goes on");
+    sender.done(Outcome::Failed(Failure::new(Reason::NotStarted, "never sent", Retry::Yes)));
+}
+
+#[expect(clippy::expect_used, reason = "a test ends where it fails")]
+async fn failed(reply: Reply) -> Failure {
+    match timeout(PATIENCE, reply.outcome()).await.expect("no outcome") {
+        Outcome::Failed(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_ends_a_call_which_was_never_read_says_that_the_tool_has_not_run_and_costs_nothing() {
+    let limits = [
+        ("(timeout)", ToolPolicy { timeout: Duration::from_millis(20), ..policy(Mode::Task) }),
+        ("(idle_timeout)", ToolPolicy { idle_timeout: Some(Duration::from_millis(20)), ..policy(Mode::Task) }),
+    ];
+    for (how, limit) in limits {
+        for mode in [Mode::Task, Mode::Sync] {
+            let mut proxy = Proxy::ruled(ToolPolicy { mode, price: cost(2), ..limit.clone() }, BOUNDS, budget(3));
+            let reply = proxy.send(of("ann")).await.in_background();
+            let sender = unread(&mut proxy).await;
+            let told = tokio::spawn(reply.outcome());
+            is_withdrawn(sender).await;
+            let told = support::calls::shown(timeout(PATIENCE, told).await.unwrap().unwrap());
+            if mode == Mode::Task {
+                let task = proxy.ended(&id_of(&told)).await;
+                assert_never_sent(&task["error"], how);
+                assert_eq!(task["error"]["data"]["retryable"], true, "{task}");
+            } else {
+                assert_eq!(told["failed"], "not_started", "{told}");
+            }
+            // What it would have cost is there again.
+            let again = async {
+                loop {
+                    let mut reply = proxy.send_in_background(of("ann"));
+                    tokio::select! {
+                        _ = proxy.sent.recv() => return,
+                        told = &mut reply => if told.unwrap()["failed"] != "over_budget" { return },
+                    }
+                }
+            };
+            timeout(PATIENCE, again).await.expect("the price of the call was kept");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_read_in_the_moment_of_the_timeout_may_have_run() {
+    let mut proxy = Proxy::new(ToolPolicy { timeout: Duration::from_millis(20), ..policy(Mode::Sync) });
+    for ends in [Some(Outcome::Result(text("{}"))), None] {
+        let reply = proxy.send(of("ann")).await.in_background();
+        let sender = unread(&mut proxy).await;
+        timeout(PATIENCE, sender.cancelled()).await.unwrap();
+        match ends {
+            Some(outcome) => sender.done(outcome),
+            None => drop(sender),
+        }
+        let failure = failed(reply).await;
+        assert_eq!((failure.reason, failure.retry), (Reason::Timeout, Retry::Unknown), "{}", failure.message);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_task_that_was_never_read_says_that_nothing_was_sent() {
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    let id = id_of(&proxy.value(of("ann")).await);
+    let sender = unread(&mut proxy).await;
+    proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
+    is_withdrawn(sender).await;
+    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    let owner = proxy.store.owner(&Principal::Named("ann".into()));
+    let task = proxy.store.get(&owner, &id.parse().unwrap()).await.unwrap().unwrap();
+    assert!(matches!(task.state, State::Cancelled { sent: false, .. }), "{:?}", task.state);
+}
+
+#[tokio::test]
+async fn an_operator_ends_a_held_call_that_was_never_read_as_one_that_has_not_run() {
+    let mut proxy = Proxy::new(policy(Mode::Sync));
+    let reply = proxy.send(of("ann")).await.in_background();
+    let sender = unread(&mut proxy).await;
+    // Held calls are shown once they have run for a second.
+    let held = async {
+        loop {
+            if let Some(held) = proxy.runner.held().all().pop() {
+                return held;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, held).await.expect("it is not shown").cancel();
+    is_withdrawn(sender).await;
+    let failure = failed(reply).await;
+    assert_eq!(failure.reason, Reason::NotStarted, "{}", failure.message);
+    assert!(failure.message.contains("operator has cancelled"), "{}", failure.message);
+}
