@@ -1,5 +1,8 @@
 //! Tasks of 2025-11-25 (`fallback = "legacy_tasks"`).
 
+use std::sync::Arc;
+
+use raincheck::clock::{Clock, ManualClock, SystemClock};
 use raincheck::protocol::error::code;
 use raincheck::protocol::reshape::OFFERED_TASKS;
 use raincheck::protocol::{
@@ -302,9 +305,12 @@ async fn tasks_of_others_are_unknown_and_not_listed() {
 
 #[tokio::test]
 async fn all_tasks_are_listed_page_by_page_the_newest_first() {
-    let mut proxy = Proxy::new(policy());
+    // Of tasks of the same millisecond none is the newest.
+    let clock = Arc::new(ManualClock::new(SystemClock.now()));
+    let mut proxy = Proxy::timed(clock.clone(), policy());
     let mut made = Vec::new();
     for _ in 0..60 {
+        clock.advance(Duration::from_millis(1));
         let (task, sender) = started(&mut proxy, &json!({})).await;
         sender.done(result("{}"));
         made.insert(0, id_of(&task));

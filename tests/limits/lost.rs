@@ -124,7 +124,8 @@ async fn a_task_shows_what_all_its_runs_have_cost() {
     for mode in [Mode::Task, Mode::Auto] {
         let by_time = ToolPolicy { price: cost(1), on_lost: OnLost::Rerun, ..by_the_second(10) };
         let policy = ToolPolicy { mode, after: Duration::from_millis(700), ..by_time };
-        let mut proxy = Proxy::ruled(policy, BOUNDS, budget(100));
+        let mut proxy = Proxy::ruled(policy, BOUNDS, budget(1000));
+        let began = Instant::now();
         let reply = proxy.send(of("ann")).await.in_background();
         let (_, lost) = proxy.next_sent().await;
         runs_for(Duration::from_millis(500), &lost).await;
@@ -135,7 +136,9 @@ async fn a_task_shows_what_all_its_runs_have_cost() {
         let task = proxy.ended(&id_of(&created)).await;
         proxy.runner.drain();
         timeout(PATIENCE, proxy.runner.idle()).await.unwrap();
-        let (shown, spent) = (cost_of(&task), spent(&proxy));
-        assert!(shown >= 6.0 && (shown - spent).abs() < 3.0, "{shown} is shown, {spent} was spent");
+        let (shown, spent, all) = (cost_of(&task), spent(&proxy), 1.0 + 10.0 * began.elapsed().as_secs_f64());
+        // A run counts a little longer than until its task shows its end, and no second of any of them counts twice.
+        assert!((6.0..=spent).contains(&shown), "{shown} is shown, {spent} was spent");
+        assert!(spent <= all, "{spent} was spent of {all} at most");
     }
 }

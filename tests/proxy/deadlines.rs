@@ -197,17 +197,27 @@ fn millis(stamp: &Value) -> i64 {
 #[tokio::test]
 async fn of_a_server_that_is_not_told_to_stop_nobody_is_told_that_it_was() {
     let upstream = Upstream::stdio().await;
-    let rest = "[[tool]]\nmatch = \"*\"\nmode = \"task\"\n[[tool]]\nmatch = \"silent\"\nmode = \"task\"\ntimeout = \"500ms\"\n\
-                [[tool]]\nmatch = \"idle\"\nmode = \"task\"\nidle_timeout = \"500ms\"";
+    let rest = "[owner.limits]\nbudget = \"1/1h\"\n[[tool]]\nmatch = \"*\"\nmode = \"task\"\n\
+                [[tool]]\nmatch = \"silent\"\nmode = \"task\"\ntimeout = \"500ms\"\n\
+                [[tool]]\nmatch = \"idle\"\nmode = \"task\"\nidle_timeout = \"500ms\"\n\
+                [[tool]]\nmatch = \"dear\"\nmode = \"task\"\nprice_per_minute = 600\n\
+                [[tool]]\nmatch = \"told_in_words\"\nfallback = \"handle\"\nhold = \"200ms\"";
     let ground = Ground::with_server(&upstream, "cancel = \"never\"\n", rest);
     let proxy = ground.start().await;
     let client = proxy.client();
-    for tool in ["silent", "idle"] {
+    let (not_told, goes_on) = ("is not told to stop", "may go on to its end");
+    for tool in ["silent", "idle", "dear"] {
         let id = client.handle(tool, "{}").await;
         let _run = upstream.run().await;
         let failed = client.ended(&id).await.result();
         let message = failed["statusMessage"].as_str().unwrap();
-        assert!(message.contains("is not told to stop") && message.contains("may go on to its end"), "{message}");
+        assert!(message.contains(not_told) && message.contains(goes_on), "{message}");
     }
+    let in_words = client.undeclared();
+    let (handle, _run) = tokio::join!(in_words.call("told_in_words", "{}"), upstream.run());
+    let job = json!({ "job": handle.result()["_meta"]["dev.raincheck/taskId"] });
+    let cancelled = in_words.call("cancel_job", &job.to_string()).await.result();
+    let said = cancelled["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains(not_told) && said.contains(goes_on), "{said}");
     assert_eq!(upstream.cancelled(), 0);
 }

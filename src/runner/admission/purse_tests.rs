@@ -47,9 +47,9 @@ impl Purser {
         self.purses.of(&Principal::Named(name.into()), budget).state().ledger.spent()
     }
 
-    fn on_shelf(&self) -> usize {
+    fn shelf(&self) -> Vec<(String, Vec<u8>)> {
         assert!(self.folder.path().exists());
-        self.purses.store.shelf(Shelf::Budget).unwrap().len()
+        self.purses.store.shelf(Shelf::Budget).unwrap()
     }
 }
 
@@ -120,9 +120,27 @@ async fn what_an_owner_has_spent_who_is_back_stays_on_the_shelf() {
     let digest = *purser.purses.store.owner(&Principal::Named("ann".into())).digest();
     let ann = purser.spender("ann", LONG);
     purser.purses.write(&ann).await;
+    let kept = purser.shelf();
+    // Spent and not yet written: nothing is taken away and written again.
+    purser.spender("ann", LONG);
     purser.purses.unshelve(&digest).await;
-    assert_eq!(purser.on_shelf(), 1);
+    assert_eq!((kept.len(), purser.shelf()), (1, kept));
     purser.purses.known.remove(&digest);
     purser.purses.unshelve(&digest).await;
-    assert_eq!(purser.on_shelf(), 0);
+    assert_eq!(purser.shelf(), []);
+}
+
+#[tokio::test]
+async fn what_an_owner_spends_who_comes_back_while_it_is_taken_from_the_shelf_is_written_again() {
+    let purser = Purser::new();
+    let digest = *purser.purses.store.owner(&Principal::Named("ann".into())).digest();
+    purser.purses.write(&purser.spender("ann", LONG)).await;
+    let kept = purser.shelf();
+    purser.purses.known.remove(&digest);
+    let mut taken = std::pin::pin!(purser.purses.unshelve(&digest));
+    let begun = std::future::poll_fn(|context| std::task::Poll::Ready(taken.as_mut().poll(context))).await;
+    assert!(begun.is_pending(), "it was taken away before she came");
+    purser.spender("ann", LONG);
+    taken.await;
+    assert_eq!((kept.len(), purser.shelf()), (1, kept));
 }
