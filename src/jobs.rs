@@ -72,23 +72,24 @@ impl Jobs {
         Self { drive: Drive::Waiter(Alarms::default()), ..self }
     }
 
-    /// Runs `job` in the background, on the runtime of the program. A panic in it is logged under `name` and ends only
+    /// Runs `job` in the background, on the runtime of whoever asks. A panic in it is logged under `name` and ends only
     /// that job.
     pub fn spawn<F>(&self, name: &'static str, job: F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        match workers::home() {
-            Some(home) => self.tracker.spawn_on(guarded(name, job), &home),
-            None => self.tracker.spawn(guarded(name, job)),
-        }
+        self.tracker.spawn(guarded(name, job))
     }
 
-    /// What `make` gives, which may be tied to the runtime that it is made in, for jobs that are spawned here.
-    pub fn at_home<T>(&self, make: impl FnOnce() -> T) -> T {
-        let home = workers::home();
-        let _entered = home.as_ref().map(Handle::enter);
-        make()
+    /// The same, on the runtime of the program, whose threads share their work.
+    pub fn spawn_at_home<F>(&self, name: &'static str, job: F) -> JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match workers::home() {
+            Some(home) => self.tracker.spawn_on(guarded(name, job), &home),
+            None => self.spawn(name, job),
+        }
     }
 
     /// Runs `job` at a worker. The job has the seat as long as it runs.

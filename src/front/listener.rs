@@ -259,7 +259,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, job: F) {
-        self.0.spawn("http/2 stream", async {
+        self.0.spawn_at_home("http/2 stream", async {
             // The connection is cut too, and says so.
             let _ = while_dated(&SystemClock, job).await;
         });

@@ -2,8 +2,9 @@
 //!
 //! A short call is done by the job of its client's connection, which drives the connection to the server as well. Threads
 //! that take work from each other move such a job from core to core, and the memory that it has just used with it, which
-//! costs a call about as much as it does. So a connection stays with the thread that it was given to. What outlives a call,
-//! or serves all, is spawned on the runtime of the program.
+//! costs a call about as much as it does. So a connection stays with the thread that it was given to, and so does what its
+//! calls start, such as a child process, which each wake on another thread would make slower. A call that became a task,
+//! and streams of HTTP/2, of which one connection may carry all, go to the runtime of the program.
 
 use std::cell::OnceCell;
 use std::io;
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_connection_stays_at_the_worker_with_the_fewest_and_what_it_spawns_runs_at_home() {
+    async fn a_connection_stays_at_the_worker_with_the_fewest_and_what_outlives_its_calls_goes_home() {
         let (workers, jobs) = (Workers::start(|| ()).unwrap(), Jobs::new());
         let seats = [(); 3].map(|()| workers.seat().unwrap());
         let held =
@@ -148,16 +149,18 @@ mod tests {
                 let before = here();
                 tokio::task::yield_now().await;
                 let (home, of_home) = oneshot::channel();
-                inner.spawn("run", async move { home.send(here()).unwrap() });
+                inner.spawn_at_home("stream", async move { home.send(here()).unwrap() });
                 let (held, of_held) = oneshot::channel();
                 let job = inner.clone().driven_by_waiters().hold("call", async move { held.send(here()).unwrap() });
                 job.unwrap().send_to_background();
-                let made = inner.at_home(|| Handle::current().id());
-                told.send((before, here(), [of_home.await.unwrap(), of_held.await.unwrap()], made)).unwrap();
+                let (stays, of_staying) = oneshot::channel();
+                inner.spawn("child", async move { stays.send(here()).unwrap() });
+                let gone = [of_home.await.unwrap(), of_held.await.unwrap()];
+                told.send((before, [here(), of_staying.await.unwrap()], gone)).unwrap();
             });
-            let (before, after, spawned, made) = tale.await.unwrap();
-            assert_eq!((before, made), (after, Handle::current().id()));
-            assert!(spawned.iter().all(|(place, thread)| *place == Place::Shared && *thread != before.1));
+            let (before, after, gone) = tale.await.unwrap();
+            assert_eq!(after, [before; 2]);
+            assert!(gone.iter().all(|(place, thread)| *place == Place::Shared && *thread != before.1));
             places.push(before.0);
         }
         assert_eq!(places, [Place::Worker(0), Place::Worker(1), Place::Worker(0)]);

@@ -49,7 +49,7 @@ impl Process {
         plan: Plan<'_>,
         guard: &GuardProgram,
     ) -> Result<Self, SpawnError> {
-        let Spawned { child, group, lifeline, stdin, stdout, stderr } = setup.jobs.at_home(|| spawn(plan, guard))?;
+        let Spawned { child, group, lifeline, stdin, stdout, stderr } = spawn(plan, guard)?;
         tracing::debug!(server = %setup.config.name, process = group.as_raw(), "started");
         let tail = Tail::default();
         setup.jobs.spawn("stderr", stderr::drain(stderr, setup.config.name.as_str().into(), tail.clone()));
