@@ -269,8 +269,17 @@ async fn probes_and_metrics_say_how_the_proxy_is() {
     let _running = proxy.next_sent().await;
     proxy.next_sent().await.1.done(Outcome::Result(text("{}")));
     proxy.ended(&quick).await;
-    let (status, metrics) = operators.ask("GET /metrics").await;
-    assert_eq!(status, 200);
+    // A run is let go a moment after its end can be seen.
+    let metrics = async {
+        loop {
+            let (status, metrics) = operators.ask("GET /metrics").await;
+            assert_eq!(status, 200);
+            if metrics.contains("raincheck_live_tasks 1\n") {
+                return metrics;
+            }
+        }
+    };
+    let metrics = timeout(PATIENCE, metrics).await.unwrap();
     for line in [
         "raincheck_store_health{health=\"ready\"} 1",
         "raincheck_store_tasks 2",
