@@ -126,6 +126,21 @@ async fn a_server_does_not_outlive_its_guard_by_much() {
     bench.upstream.close().await;
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_begins_with_no_signal_blocked_and_what_ends_it_is_not_ignored() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_raincheck"));
+    let output = command.args(["guard", "--", "cat", "/proc/self/status"]).output().unwrap();
+    let status = String::from_utf8(output.stdout).unwrap();
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    let of = |signals: [Signal; 4]| signals.iter().fold(0, |mask, signal| mask | (1_u64 << (*signal as i32 - 1)));
+    let ending = of([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE]);
+    assert_eq!((mask("SigBlk:"), mask("SigIgn:") & ending), (0, 0), "{status}");
+}
+
 #[test]
 fn the_guard_passes_on_how_its_command_ended() {
     let guard = |script: &str| {

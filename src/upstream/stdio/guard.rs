@@ -19,10 +19,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::future::select_all;
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, close, dup2_stdin, dup2_stdout, getpgrp, getpid, setpgid};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code: the guard itself could not do its work.
 const BROKEN: u8 = 125;
@@ -117,14 +120,16 @@ impl Request {
 
 struct Guard;
 
+/// Signals that ask the guard to end the group.
+struct Signals {
+    runtime: Runtime,
+    caught: Vec<tokio::signal::unix::Signal>,
+}
+
 impl Guard {
     /// Starts the command and all who watch.
     fn start(request: Request) -> Result<Receiver<Event>, (u8, String)> {
         let broken = |what: &str, error: &dyn std::fmt::Display| (BROKEN, format!("{what}: {error}"));
-        // Blocked here and in all threads, so that the guard outlives the signals it sends to its own group;
-        // the command starts with none blocked.
-        let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
-        signals.thread_block().map_err(|error| broken("cannot block signals", &error))?;
         lead_group().map_err(|error| broken("cannot lead a process group", &error))?;
         let lifeline = request.lifeline.map(take_over).transpose();
         let lifeline = lifeline.map_err(|error| broken("cannot watch the proxy", &error))?;
@@ -133,6 +138,9 @@ impl Guard {
         #[cfg(target_os = "linux")]
         nix::sys::prctl::set_child_subreaper(true).map_err(|error| broken("cannot become a reaper", &error))?;
 
+        // Caught, so that the guard outlives the signals it sends to its own group. Not blocked: the command would begin with
+        // the same signals blocked, and all that it starts, and caught ones are as usual for it (POSIX, `exec`).
+        let signals = Signals::catch().map_err(|error| broken("cannot catch signals", &error))?;
         let command = Command::new(&request.program).args(&request.arguments).arg0(&request.program).spawn();
         let command = command.map_err(|error| {
             let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
@@ -156,12 +164,31 @@ impl Guard {
             let sender = events.clone();
             thread::spawn(move || hold(lifeline, &sender));
         }
-        thread::spawn(move || {
-            while signals.wait().is_ok() {
-                let _ = events.send(Event::Told);
-            }
-        });
+        thread::spawn(move || signals.tell(&events));
         Ok(received)
+    }
+}
+
+impl Signals {
+    /// From now on none of these ends the process.
+    fn catch() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let entered = runtime.enter();
+        let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+        let caught = kinds.map(signal).into_iter().collect::<io::Result<Vec<_>>>()?;
+        drop(entered);
+        Ok(Self { runtime, caught })
+    }
+
+    /// Tells of each that comes.
+    fn tell(mut self, events: &Sender<Event>) {
+        loop {
+            let any = self.caught.iter_mut().map(|signal| Box::pin(signal.recv()));
+            self.runtime.block_on(select_all(any));
+            if events.send(Event::Told).is_err() {
+                return;
+            }
+        }
     }
 }
 
