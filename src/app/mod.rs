@@ -78,6 +78,7 @@ pub async fn run(
         servers.push(upstream);
     }
     stack.abandon_rest();
+    tracing::info!(store = %config.store.path.display(), "tasks are kept here");
     let front = Front::new(config.listen.clone(), config.limits.clone(), config.owner.clone(), mounts)
         .with_resources(resources)
         .with_workers(workers.clone());

@@ -11,7 +11,8 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::client::{
-    self, Answered, Asked, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView, Voice,
+    self, Answered, Asked, AtInterrupt, ClientError, Display, End, Endpoint, Follow, Handle, Handles, Person, TaskView,
+    Voice,
 };
 use super::signals::Signals;
 use super::{exit, terminal};
@@ -173,6 +174,7 @@ impl Call {
             display: &mut *display,
             person: &mut person,
             deadline,
+            at_interrupt: AtInterrupt::Cancel,
             interrupt: async || {
                 if !std::mem::take(&mut was_interrupted) {
                     signals.next().await;
@@ -402,6 +404,12 @@ pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
         End::TimedOut => {
             Err(Stop::new(exit::FAILURE, format!("not done in time; the task goes on. Fetch it with\n  {later}")))
         }
+        End::Left => Err(Stop::new(
+            exit::INTERRUPTED,
+            format!(
+                "interrupted; the task goes on. Fetch it with\n  {later}\nor stop it with\n  raincheck task cancel {id}"
+            ),
+        )),
         End::Interrupted(Some(task)) => {
             let status = task.word();
             Err(Stop::new(exit::INTERRUPTED, format!("interrupted; the task is {status}")))

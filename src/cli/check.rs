@@ -24,8 +24,14 @@ impl Check {
             Ok(config) => config,
             Err(faults) => return serve::report(&faults),
         };
-        let mut text = summary(&config);
-        for note in look::notes(&config).await {
+        let notes = look::notes(&config).await;
+        let mut text = match notes.len() {
+            0 => String::from("The configuration is fine.\n"),
+            1 => String::from("The configuration has no fault; see the note at the end.\n"),
+            count => format!("The configuration has no fault; see the {count} notes at the end.\n"),
+        };
+        text.push_str(&summary(&config));
+        for note in notes {
             // Writing into a string cannot fail.
             let _ = writeln!(text, "note      {note}");
         }
@@ -38,7 +44,7 @@ impl Check {
 
 /// A few lines that say what a configuration does. No secrets.
 fn summary(config: &Config) -> String {
-    let mut text = String::from("The configuration is fine.\n");
+    let mut text = String::new();
     let _ = writeln!(text, "callers   {}", callers(config));
     let path = config.store.path.display();
     let _ = match (config.door, config.store_origin) {

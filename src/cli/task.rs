@@ -12,8 +12,8 @@ use url::Url;
 
 use super::call::{Common, Stop, ended, finish, print, read_object, report};
 use super::client::{
-    ClientError, Display, End, Endpoint, Follow, Handle, Handles, LAST, Person, Status, TaskView, check_answer,
-    how_to_answer,
+    AtInterrupt, ClientError, Display, End, Endpoint, Follow, Handle, Handles, LAST, Person, Status, TaskView,
+    check_answer, how_to_answer,
 };
 use super::signals::Signals;
 use super::{exit, terminal};
@@ -44,7 +44,7 @@ enum Command {
     Get {
         #[command(flatten)]
         which: Which,
-        /// Wait for the result
+        /// Wait for the result; Ctrl-C ends the wait, and the task goes on
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -72,7 +72,8 @@ enum Command {
         /// The handles whose tasks have ended: their results can be fetched no more
         #[arg(long)]
         ended: bool,
-        /// The handles that their servers do not know: expired, or of an owner who sends other headers
+        /// The handles that their servers do not know: expired, of an owner who sends other headers, or in a store that is
+        /// not served there now
         #[arg(long)]
         unknown: bool,
         /// All handles of the server at this URL, without asking it: for one that is gone for ever
@@ -115,7 +116,8 @@ const NO_LAST: &str =
     "\"last\" stands for the newest handle that is kept on this machine, which leads to its server: leave --url away";
 
 /// What a list says of a task that its server does not know.
-const UNKNOWN: &str = "unknown to its server: expired, or its caller sent other headers (-H)";
+const UNKNOWN: &str =
+    "unknown to its server: expired, or its caller sent other headers (-H), or another store is served there now";
 
 /// How long one server may take to say how far a task is, in a list.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -287,7 +289,8 @@ async fn waited(
     let interrupt = async || {
         signals.next().await;
     };
-    let mut follow = Follow { endpoint, display: &mut display, person, deadline: None, interrupt };
+    let at_interrupt = AtInterrupt::Leave;
+    let mut follow = Follow { endpoint, display: &mut display, person, deadline: None, interrupt, at_interrupt };
     // A URL that somebody has typed may be wrong; a handle that is kept was good once.
     let found = match &which.url {
         None => follow.find(id).await,

@@ -41,10 +41,13 @@ pub(super) fn policy<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>, def
     if policy.mode == Mode::Auto && policy.after >= policy.timeout && (is_own || sets_after) {
         let shown = |duration: Duration| humantime::format_duration(duration).to_string();
         let key = if section.has(reader, "after") || !section.has(reader, "timeout") { "after" } else { "timeout" };
+        let unsaid = |key: &str| if section.has(reader, key) { "" } else { ", which is not set here" };
         let message = format!(
-            "after ({}) must be shorter than timeout ({}), or no call would ever become a task; for that use mode = \"sync\"",
+            "after ({}{}) must be shorter than timeout ({}{}), or no call would ever become a task; for that use mode = \"sync\"",
             shown(policy.after),
-            shown(policy.timeout)
+            unsaid("after"),
+            shown(policy.timeout),
+            unsaid("timeout")
         );
         section.fault(reader, key, message);
     }

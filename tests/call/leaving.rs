@@ -98,3 +98,22 @@ fn ctrl_c_before_there_is_an_answer_says_what_becomes_of_the_call() {
         assert!(!server.handles().exists());
     }
 }
+
+#[test]
+fn ctrl_c_ends_a_wait_for_a_task_and_the_task_goes_on() {
+    let server = Server::start(runs_on);
+    let detached = server.command(&["call", &server.url, "slow", "--detach"]).output().unwrap();
+    assert!(detached.status.success(), "{}", stderr(&detached));
+    let wait = ["task", "get", "--wait", "last"];
+    let child = server.command(&wait).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The second look comes from the wait.
+    let mut looks = 0;
+    while looks < 2 {
+        looks += usize::from(server.seen.recv().unwrap().0 == "tasks/get");
+    }
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("interrupted; the task goes on"), "{}", stderr(&output));
+    assert!(!server.methods().contains(&"tasks/cancel".to_owned()));
+}

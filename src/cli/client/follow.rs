@@ -1,4 +1,4 @@
-//! A task looked at until its end: polls, back-off, time limit, cancel on Ctrl-C.
+//! A task looked at until its end: polls, back-off, time limit, Ctrl-C.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -26,6 +26,17 @@ pub(crate) struct Follow<'a, I> {
     pub(crate) deadline: Option<Instant>,
     /// Waits for the next Ctrl-C.
     pub(crate) interrupt: I,
+    /// What that means.
+    pub(crate) at_interrupt: AtInterrupt,
+}
+
+/// What Ctrl-C means to who follows a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtInterrupt {
+    /// The call is not wanted any more.
+    Cancel,
+    /// Nobody waits any more; the task goes on.
+    Leave,
 }
 
 /// Why following ended.
@@ -37,6 +48,8 @@ pub(crate) enum End {
     NeedsInput(TaskView),
     /// The time limit; the task goes on.
     TimedOut,
+    /// Ctrl-C; the task goes on.
+    Left,
     /// Ctrl-C: a cancel was sent, and this is what is known of the task since.
     Interrupted(Option<TaskView>),
     /// The server cannot be asked any more.
@@ -69,7 +82,7 @@ impl<I: AsyncFnMut()> Follow<'_, I> {
             Step::Done(Ok(task)) => ControlFlow::Continue(task),
             Step::Done(Err(error)) => ControlFlow::Break(End::Lost(error)),
             Step::TimedOut => ControlFlow::Break(End::TimedOut),
-            Step::Interrupted => ControlFlow::Break(End::Interrupted(self.cancel(id).await)),
+            Step::Interrupted => ControlFlow::Break(self.interrupted(id).await),
         }
     }
 
@@ -107,12 +120,19 @@ impl<I: AsyncFnMut()> Follow<'_, I> {
                 Step::TimedOut => return End::TimedOut,
                 Step::Interrupted => {
                     self.display.resume();
-                    return End::Interrupted(self.cancel(&task.id).await);
+                    return self.interrupted(&task.id).await;
                 }
             };
             // Some servers still show a question for a while after its answer.
             answered.extend(open.into_iter().map(|asked| asked.key));
             task = next;
+        }
+    }
+
+    async fn interrupted(&mut self, id: &str) -> End {
+        match self.at_interrupt {
+            AtInterrupt::Cancel => End::Interrupted(self.cancel(id).await),
+            AtInterrupt::Leave => End::Left,
         }
     }
 

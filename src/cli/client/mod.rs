@@ -17,7 +17,7 @@ mod wire;
 pub(super) use answer::{check_answer, how_to_answer};
 pub(super) use endpoint::{Answered, Ask, Endpoint, add_header, explain, read_url};
 pub(super) use error::ClientError;
-pub(super) use follow::{End, Follow};
+pub(super) use follow::{AtInterrupt, End, Follow};
 pub(super) use handles::{Handle, Handles, LAST};
 pub(super) use person::Person;
 pub(super) use show::{Display, Voice, failure, result};

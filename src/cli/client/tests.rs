@@ -138,8 +138,16 @@ async fn follow_both(server: &Server, person: &mut Person, interrupt: impl Async
     let endpoint = server.endpoint();
     let created = TaskView::handle(call(&endpoint, "slow", "{}").await.unwrap()).unwrap();
     let mut display = Display::Notes(Vec::new());
-    let end =
-        Follow { endpoint: &endpoint, display: &mut display, person, deadline: None, interrupt }.run(created).await;
+    let end = Follow {
+        endpoint: &endpoint,
+        display: &mut display,
+        person,
+        deadline: None,
+        interrupt,
+        at_interrupt: AtInterrupt::Cancel,
+    }
+    .run(created)
+    .await;
     let Display::Notes(notes) = display else { panic!() };
     (end, notes)
 }
@@ -158,7 +166,14 @@ async fn a_task_that_is_followed_moves_the_bar() {
     let bar = indicatif::ProgressBar::hidden();
     let (mut display, mut person) = (Display::Bar(bar.clone()), Person::Away);
     let interrupt = async || std::future::pending().await;
-    let follow = Follow { endpoint: &endpoint, display: &mut display, person: &mut person, deadline: None, interrupt };
+    let follow = Follow {
+        endpoint: &endpoint,
+        display: &mut display,
+        person: &mut person,
+        deadline: None,
+        interrupt,
+        at_interrupt: AtInterrupt::Cancel,
+    };
     assert!(matches!(follow.run(created).await, End::Ended(_)));
     assert_eq!((bar.position(), bar.length()), (4, Some(6)));
 }

@@ -151,8 +151,14 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
     ("[defaults]\nafter = \"soon\"", &[("defaults.after", "such as \"10s\", \"30m\" or \"1h 30m\", found \"soon\"")]),
     ("[[server]]\nname = \"b\"\nurl = \"127.0.0.1:3000/mcp\"", &[("server[0].url", "http:// or https:// is missing")]),
     ("[[server]]\nname = \"b\"\nurl = \"localhost:3000/mcp\"", &[("server[0].url", "http:// or https:// is missing")]),
-    ("[defaults]\nafter = \"1h\"", &[("defaults.after", "must be shorter than timeout")]),
-    ("[defaults]\ntimeout = \"5s\"", &[("defaults.timeout", "must be shorter than timeout")]),
+    (
+        "[defaults]\nafter = \"1h\"",
+        &[("defaults.after", "after (1h) must be shorter than timeout (30m, which is not set here)")],
+    ),
+    (
+        "[defaults]\ntimeout = \"5s\"",
+        &[("defaults.timeout", "after (10s, which is not set here) must be shorter than timeout (5s),")],
+    ),
     ("[owner]\nfrom = \"header\"", &[("owner.from", "\"header:NAME\"")]),
     ("[owner]\nfrom = \"header:x-user\"", &[("owner.trusted", "from any other address it could be forged")]),
     ("[owner]\nfrom = \"header:x-user\"\ntrusted = [\"0.0.0.0/0\"]", &[("owner.trusted", "forge")]),
