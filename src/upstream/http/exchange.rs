@@ -237,7 +237,7 @@ impl<'a> Exchange<'a> {
             Link::Modern(connect) if refusal.error.is_none() && refusal.is_about_the_request() => connect.forget(),
             Link::Session(_) | Link::Modern(_) => {}
         }
-        self.end(Step::Done(failures::refused(self.server, refusal)));
+        self.end(Step::Done(failures::refused(self.server, self.link.era(), refusal)));
     }
 
     /// Takes the messages of a body in: there is one answer, or there will be none.
