@@ -82,6 +82,33 @@ async fn a_server_may_answer_with_json_or_a_stream_from_call_to_call() {
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_before_an_answer_is_passed_over() {
+    let server = Server::legacy(|seen, mut wire| async move {
+        let marked = format!("\u{feff}{}", seen.says("done"));
+        match seen.tool() {
+            "json" => wire.json(&marked).await,
+            "error" => {
+                let error = json!({ "jsonrpc": "2.0", "id": seen.id(), "error": { "code": -5, "message": "no" } });
+                let headers = [("Content-Type", "application/json")];
+                wire.respond("400 Bad Request", &headers, &format!("\u{feff}{error}")).await
+            }
+            _ => {
+                wire.events().await;
+                wire.event(&marked).await;
+                wire
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    client.call("json").await.says("done");
+    client.call("event").await.says("done");
+    let refused = client.call("error").await;
+    assert!(matches!(&refused.outcome, Outcome::Error(error) if error.code() == -5), "{refused:?}");
+    client.close().await;
+}
+
+#[tokio::test]
 async fn json_under_another_name_is_taken_and_all_else_fails_at_once_with_status_and_type() {
     let server = Server::legacy(|seen, wire| async move {
         let good = seen.says("done");

@@ -348,6 +348,7 @@ impl Connection {
 
     /// Takes a line in. What is no message is skipped: many servers log to their output (field case 34).
     fn take_in(&self, text: Bytes) {
+        let text = json::without_mark(text);
         match Message::parse(&text, self.0.setup.limits.depth) {
             Ok(message) => {
                 if matches!(message, Message::Result { .. } | Message::Error { .. }) {
@@ -366,6 +367,7 @@ impl Connection {
 
     /// Half an answer is none: its call is lost with the server that died while it wrote it.
     fn take_in_rest(&self, text: Bytes) {
+        let text = json::without_mark(text);
         match Message::parse(&text, self.0.setup.limits.depth) {
             Err(error) if !matches!(error.cause, MessageFault::Batch) => self.count_noise(),
             Ok(_) | Err(_) => self.take_in(text),

@@ -114,6 +114,18 @@ async fn what_is_no_message_is_skipped_and_counted() {
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_before_a_line_is_passed_over() {
+    let (connection, mut server) = open();
+    for id in [1, 2] {
+        let reply = send(&connection, r#"{"name":"t"}"#);
+        server.read().await;
+        server.write(&format!("\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}")).await;
+        assert_eq!(outcome_of(reply).await, "{}");
+    }
+    assert_eq!(connection.noise(), 0);
+}
+
+#[tokio::test]
 async fn an_array_of_answers_is_unpacked() {
     let (connection, mut server) = open();
     let one = send(&connection, r#"{"name":"a"}"#);
