@@ -361,7 +361,10 @@ impl Connection {
                 }
             }
             Err(error) if matches!(error.cause, MessageFault::Batch) => self.take_in_batch(&text),
-            Err(error) => self.take_in_broken(&text, &error.cause),
+            Err(error) => match error.to_refusal().filter(|_| self.era() == ServerEra::Legacy) {
+                Some(answer) => self.tell(answer),
+                None => self.take_in_broken(&text, &error.cause),
+            },
         }
     }
 
