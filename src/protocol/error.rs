@@ -117,6 +117,19 @@ impl RpcError {
         Self { code, message: self.message.clone(), raw: writer.finish_json() }
     }
 
+    /// The same error under another code and with other data, or none.
+    #[must_use]
+    pub fn recoded_with(&self, code: i64, data: Option<&Json>) -> Self {
+        let mut writer = ObjectWriter::new();
+        writer.number("code", code);
+        // As above.
+        let _ = writer.members_of(&self.raw, |name| name != "code" && name != "data");
+        if let Some(data) = data {
+            writer.raw("data", data);
+        }
+        Self { code, message: self.message.clone(), raw: writer.finish_json() }
+    }
+
     /// The code.
     pub fn code(&self) -> i64 {
         self.code

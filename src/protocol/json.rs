@@ -33,9 +33,17 @@ pub enum JsonError {
     TooMany,
 }
 
+/// What some writers put in front of a text in UTF-8.
+pub const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Members of an object or elements of an array that are looked at one by one. Arguments and contents, which are
 /// not, may have any number.
 pub const MOST: usize = 1 << 16;
+
+/// The text without a byte order mark in front, which readers may pass over (RFC 8259, 8.1).
+pub fn without_mark(text: Bytes) -> Bytes {
+    if text.starts_with(BYTE_ORDER_MARK) { text.slice(BYTE_ORDER_MARK.len()..) } else { text }
+}
 
 impl Json {
     /// Checks that `text` is exactly one JSON value, and keeps its bytes without copying them.

@@ -70,6 +70,13 @@ pub enum MessageFault {
     Batch,
     /// JSON, but no JSON-RPC 2.0 message; the text says why.
     NotAMessage(&'static str),
+    /// A request or notification of JSON-RPC 2.0 that is none of MCP.
+    BadRequest {
+        /// What it is to a server whose request it is.
+        code: i64,
+        /// What is wrong.
+        why: &'static str,
+    },
 }
 
 impl RequestId {
@@ -123,15 +130,17 @@ impl Message {
             let readable = id.clone().and_then(RequestId::read).filter(|_| method.is_some());
             MessageError { id: readable, answers, cause: MessageFault::NotAMessage(why) }
         };
+        let bad = |code, why| MessageError { cause: MessageFault::BadRequest { code, why }, ..wrong(why) };
         if members.get("jsonrpc").map(Part::bytes) != Some(b"\"2.0\"") {
             return Err(wrong("the member \"jsonrpc\" must be \"2.0\""));
         }
         if let Some(method) = method {
-            let method = method.string().ok_or_else(|| wrong("the member \"method\" must be a string"))?.into_owned();
+            let not_named = || bad(code::INVALID_REQUEST, "the member \"method\" must be a string");
+            let method = method.string().ok_or_else(not_named)?.into_owned();
             // As some write where they have none.
             let params = members.get("params").map(kept).filter(|params| !params.is_null());
             if params.as_ref().is_some_and(|params| !params.is_object()) {
-                return Err(wrong("the member \"params\" must be an object"));
+                return Err(bad(code::INVALID_PARAMS, "the member \"params\" must be an object"));
             }
             return match id.clone().map(RequestId::read) {
                 None => Ok(Self::Notification { method, params }),
@@ -205,7 +214,14 @@ impl MessageError {
         Some(Message::Error { id: Some(self.answers.clone()?), error })
     }
 
-    /// The error that its sender gets.
+    /// The answer that a server gets to a request of its own; `None` for what is no request of JSON-RPC 2.0, such as a line
+    /// of a log.
+    pub fn to_refusal(&self) -> Option<Rope> {
+        let MessageFault::BadRequest { code, why } = self.cause else { return None };
+        Some(error(Some(self.id.as_ref()?), &RpcError::new(code, format!("Invalid request: {why}"))))
+    }
+
+    /// The error that its sender gets, a client.
     pub fn to_rpc(&self) -> RpcError {
         match &self.cause {
             MessageFault::Json(JsonError::Syntax(error)) => {
@@ -217,7 +233,9 @@ impl MessageError {
                 code::INVALID_REQUEST,
                 "Invalid request: batches are not part of this revision; send each message alone",
             ),
-            MessageFault::NotAMessage(why) => RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {why}")),
+            MessageFault::NotAMessage(why) | MessageFault::BadRequest { why, .. } => {
+                RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {why}"))
+            }
         }
     }
 }
@@ -227,7 +245,7 @@ impl fmt::Display for MessageError {
         match &self.cause {
             MessageFault::Json(_) => f.write_str("not a JSON-RPC message"),
             MessageFault::Batch => f.write_str("a batch"),
-            MessageFault::NotAMessage(why) => f.write_str(why),
+            MessageFault::NotAMessage(why) | MessageFault::BadRequest { why, .. } => f.write_str(why),
         }
     }
 }
@@ -236,7 +254,7 @@ impl std::error::Error for MessageError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
             MessageFault::Json(source) => Some(source),
-            MessageFault::Batch | MessageFault::NotAMessage(_) => None,
+            MessageFault::Batch | MessageFault::NotAMessage(_) | MessageFault::BadRequest { .. } => None,
         }
     }
 }
@@ -255,6 +273,27 @@ mod tests {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
             let Ok(Message::Request { id: read, .. }) = parse(&text) else { panic!("{text}") };
             assert_eq!(read.token().as_str(), id);
+        }
+    }
+
+    #[test]
+    fn what_a_server_asks_in_a_wrong_way_is_answered_only_if_it_is_a_request() {
+        let told =
+            |text: &str| parse(text).unwrap_err().to_refusal().map(|answer| answer.into_json().as_str().to_owned());
+        assert_eq!(
+            told(r#"{"jsonrpc":"2.0","id":"a","method":"m","params":[1]}"#).unwrap(),
+            r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32602,"message":"Invalid request: the member \"params\" must be an object"}}"#
+        );
+        assert!(told(r#"{"jsonrpc":"2.0","id":1,"method":1}"#).unwrap().contains(r#""id":1,"error":{"code":-32600,"#));
+        for text in [
+            r#"{"jsonrpc":"2.0","method":"m","params":[1]}"#,
+            r#"{"id":1,"method":"GET","params":7}"#,
+            r#"{"jsonrpc":"2.0","id":{},"method":1}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#,
+            "[]",
+            "x",
+        ] {
+            assert_eq!(told(text), None, "{text}");
         }
     }
 

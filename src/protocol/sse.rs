@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::json::BYTE_ORDER_MARK;
 use super::room;
 
 /// Reads events out of the chunks of one body.
@@ -68,8 +69,6 @@ enum Data {
     /// Several, joined.
     Many(BytesMut),
 }
-
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 impl SseParser {
     /// A parser at the start of a body, for events of at most `limit` bytes.

@@ -25,7 +25,16 @@ pub(super) fn of_result(result: Json, era: ServerEra) -> Outcome {
 pub(super) fn of_error(server: &str, error: RpcError, era: ServerEra) -> Outcome {
     match era {
         ServerEra::Modern if error.code() == code::UNSUPPORTED_VERSION => Outcome::Failed(not_spoken(server, &error)),
-        ServerEra::Modern | ServerEra::Legacy => Outcome::Error(error),
+        ServerEra::Modern | ServerEra::Legacy => Outcome::Error(said(error, era)),
+    }
+}
+
+/// An error that a server of that era says of a call. What is the word of an older one's tool must not reach a client of
+/// 2026-07-28 as one of the protocol.
+pub(super) fn said(error: RpcError, era: ServerEra) -> RpcError {
+    match era {
+        ServerEra::Legacy => reshape::set_aside(error),
+        ServerEra::Modern => error,
     }
 }
 
@@ -111,7 +120,9 @@ mod tests {
         let supported = Json::from_value(&serde_json::json!({ "supported": ["2099-01-01"] }));
         let error = || RpcError::with_data(code::UNSUPPORTED_VERSION, "too old", Some(&supported));
         let passed = |outcome| if let Outcome::Error(error) = outcome { Some(error) } else { None };
-        assert_eq!(passed(of_error("s", error(), ServerEra::Legacy)), Some(error()));
+        let legacy = passed(of_error("s", error(), ServerEra::Legacy)).unwrap();
+        assert_eq!((legacy.code(), legacy.message()), (-31022, "too old"), "a modern client would call again");
+        assert_eq!(reshape::legacy_error(legacy), error());
         let Outcome::Failed(failure) = of_error("s", error(), ServerEra::Modern) else { panic!("passed on") };
         assert_eq!(failure.reason, Reason::NotStarted);
         assert!(failure.message.contains("too old"), "{}", failure.message);

@@ -28,6 +28,7 @@ mod limits;
 mod noise;
 mod owners;
 mod process;
+mod reserved;
 mod resource;
 mod restart;
 mod scripted;

@@ -82,6 +82,61 @@ async fn a_server_may_answer_with_json_or_a_stream_from_call_to_call() {
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_before_an_answer_is_passed_over() {
+    let server = Server::legacy(|seen, mut wire| async move {
+        let marked = format!("\u{feff}{}", seen.says("done"));
+        match seen.tool() {
+            "json" => wire.json(&marked).await,
+            "error" => {
+                let error = json!({ "jsonrpc": "2.0", "id": seen.id(), "error": { "code": -5, "message": "no" } });
+                let headers = [("Content-Type", "application/json")];
+                wire.respond("400 Bad Request", &headers, &format!("\u{feff}{error}")).await
+            }
+            _ => {
+                wire.events().await;
+                wire.event(&marked).await;
+                wire
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    client.call("json").await.says("done");
+    client.call("event").await.says("done");
+    let refused = client.call("error").await;
+    assert!(matches!(&refused.outcome, Outcome::Error(error) if error.code() == -5), "{refused:?}");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn a_broken_answer_on_a_stream_ends_its_call_and_a_broken_request_under_its_id_does_not() {
+    let server = Server::legacy(|seen, mut wire| async move {
+        if !seen.is("tools/call") {
+            return wire.status("202 Accepted").await;
+        }
+        let broken = match seen.tool() {
+            "answer" => json!({ "jsonrpc": "2.0", "id": seen.id(), "result": {}, "error": {} }),
+            _ => json!({ "jsonrpc": "2.0", "id": seen.id(), "method": 7 }),
+        };
+        wire.events().await;
+        wire.event(&broken.to_string()).await;
+        if seen.tool() == "answer" {
+            wire.closed().await;
+        } else {
+            wire.event(&seen.says("done")).await;
+        }
+        wire
+    })
+    .await;
+    let client = client(&server);
+    client.call("request").await.says("done");
+    let told = server.saw(|seen| seen.body["error"]["code"] == -32600).await;
+    assert_eq!(told.body["id"], *server.seen_of("tools/call")[0].id());
+    assert_eq!(client.call("answer").await.failure().reason, Reason::BadAnswer);
+    client.close().await;
+}
+
+#[tokio::test]
 async fn json_under_another_name_is_taken_and_all_else_fails_at_once_with_status_and_type() {
     let server = Server::legacy(|seen, wire| async move {
         let good = seen.says("done");

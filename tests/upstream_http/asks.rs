@@ -132,6 +132,23 @@ async fn a_question_comes_out_of_its_call_wherever_the_server_asks_it() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_none_of_mcp_is_answered_under_its_id() {
+    let server = asking_server().await;
+    let client = client_with(config(&server), &Limits::default());
+    let cases = [
+        (json!({ "jsonrpc": "2.0", "id": "srv-1", "method": "roots/list", "params": [1] }), -32602),
+        (json!({ "jsonrpc": "2.0", "id": "srv-1", "method": 7 }), -32600),
+    ];
+    for tool in ["ask", "elsewhere"] {
+        for (request, code) in &cases {
+            let told = result(client.tool_as(&modern(&json!({})), tool, request).await).await["answer"].take();
+            assert_eq!((&told["id"], &told["error"]["code"]), (&json!("srv-1"), &json!(code)), "{tool}: {told}");
+        }
+    }
+    client.close().await;
+}
+
+#[tokio::test]
 async fn what_was_not_declared_is_refused_at_once_and_the_call_goes_on() {
     let server = asking_server().await;
     let client = client_with(config(&server), &Limits::default());

@@ -259,7 +259,7 @@ pub(super) fn answer(request: &Request, outcome: Outcome, tasks: TaskSupport) ->
         Outcome::Result(result) if tasks == TaskSupport::Augmenting => Ok(result.into()),
         Outcome::Result(result) => reshape::legacy_server_result(&request.method, &result),
         Outcome::Shaped(result) => Ok(result),
-        Outcome::Error(error) => return message::error(Some(id), &error),
+        Outcome::Error(error) => return message::error(Some(id), &reshape::legacy_error(error)),
         Outcome::Failed(failure) => return message::error(Some(id), &RpcError::from(&failure)),
         // In a form that this client can take. A call of a legacy client goes on whether it reads the answer or not.
         Outcome::Task(task) => {

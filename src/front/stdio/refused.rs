@@ -27,13 +27,13 @@ pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Rope {
             _ => None,
         }
     });
-    message::error_or_null(id.as_ref(), &error)
+    message::error(id.as_ref(), &error)
 }
 
 /// The answer to a request, under this id if there is one, that is longer than `limit`.
 pub(super) fn too_long(id: Option<Json>, limit: usize) -> Rope {
     let message = format!("Invalid request: the line is longer than limits.body allows ({limit} bytes)");
-    message::error_or_null(id.and_then(RequestId::read).as_ref(), &RpcError::new(code::INVALID_REQUEST, message))
+    message::error(id.and_then(RequestId::read).as_ref(), &RpcError::new(code::INVALID_REQUEST, message))
 }
 
 /// The answer in the place of one of `length` bytes, which no line may have.
@@ -42,7 +42,7 @@ pub(super) fn too_long_to_send(id: &RequestId, length: usize, limit: usize) -> R
         "the answer has {length} bytes, more than limits.line allows on one line ({limit} bytes, as much as clients of \
          the TypeScript SDK take); a tool that was called has run"
     );
-    message::error_or_null(Some(id), &RpcError::from(&Failure::new(Reason::TooLarge, message, Retry::No)))
+    message::error(Some(id), &RpcError::from(&Failure::new(Reason::TooLarge, message, Retry::No)))
 }
 
 /// What a server is told whose question got an answer that is longer than `limit`.
@@ -59,19 +59,19 @@ pub(super) fn not_initialized(id: &RequestId) -> Rope {
         "Invalid request: send \"initialize\" first, or put _meta[\"io.modelcontextprotocol/protocolVersion\"] on \
          every request (MCP {MODERN})"
     );
-    message::error_or_null(Some(id), &RpcError::new(code::INVALID_REQUEST, message))
+    message::error(Some(id), &RpcError::new(code::INVALID_REQUEST, message))
 }
 
 /// The answer to a request whose id is that of one that still runs.
 pub(super) fn repeated_id(id: &RequestId) -> Rope {
     let why = "Invalid request: a request of this id is still running on this connection";
-    message::error_or_null(Some(id), &RpcError::new(code::INVALID_REQUEST, why))
+    message::error(Some(id), &RpcError::new(code::INVALID_REQUEST, why))
 }
 
 /// The answer to what is refused by rules that hold over HTTP too.
 pub(super) fn by_rule(refusal: Refusal) -> Rope {
     let (id, error) = refusal.into_parts();
-    message::error_or_null(id.as_ref(), &error)
+    message::error(id.as_ref(), &error)
 }
 
 #[cfg(test)]
@@ -79,25 +79,25 @@ mod tests {
     use super::*;
     use crate::protocol::Message;
 
-    fn shown(line: &str) -> (i64, String) {
+    fn shown(line: &str) -> (i64, Option<serde_json::Value>) {
         let line = Bytes::from(line.to_owned());
         let fault = Message::parse(&line, 16).unwrap_err();
         let answer: serde_json::Value = unreadable(&line, &fault).into_json().read().unwrap();
-        (answer["error"]["code"].as_i64().unwrap(), answer["id"].to_string())
+        (answer["error"]["code"].as_i64().unwrap(), answer.get("id").cloned())
     }
 
     #[test]
-    fn a_broken_line_is_answered_under_the_id_that_can_be_found_in_it() {
+    fn a_broken_line_is_answered_under_the_id_that_can_be_found_in_it_and_else_without_one() {
         let cases = [
-            ("nonsense", code::PARSE, "null"),
-            ("{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"a\":}}", code::PARSE, "7"),
-            ("{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":}}", code::PARSE, "null"),
-            ("{\"id\":7,\"method\":\"ping\"}", code::INVALID_REQUEST, "7"),
-            ("[1]", code::INVALID_REQUEST, "null"),
-            ("42", code::INVALID_REQUEST, "null"),
+            ("nonsense", code::PARSE, None),
+            ("{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"a\":}}", code::PARSE, Some(7)),
+            ("{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":}}", code::PARSE, None),
+            ("{\"id\":7,\"method\":\"ping\"}", code::INVALID_REQUEST, Some(7)),
+            ("[1]", code::INVALID_REQUEST, None),
+            ("42", code::INVALID_REQUEST, None),
         ];
         for (line, code, id) in cases {
-            assert_eq!(shown(line), (code, id.to_owned()), "{line}");
+            assert_eq!(shown(line), (code, id.map(serde_json::Value::from)), "{line}");
         }
     }
 }

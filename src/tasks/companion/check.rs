@@ -12,7 +12,7 @@ use super::words::{Era, Said};
 use crate::clock::rough;
 use crate::policy::Policies;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Failure, Json, Outcome, Retry, RpcError};
+use crate::protocol::{Call, Failure, Json, Outcome, Retry, RpcError, reshape};
 use crate::runner::{Runner, view};
 use crate::store::Committed;
 use crate::task::{Canceller, Cause, State, Task};
@@ -94,8 +94,14 @@ fn failed(task: &Committed<Task>, failure: &Failure, era: Era) -> Outcome {
 /// The server's own error: all of it for programs, and for a model what it can use. That may be what the data says, such as
 /// a URL that is to be opened first.
 fn refused(task: &Committed<Task>, spelled: Json, message: &str, era: Era) -> Outcome {
-    let mut text =
-        RpcError::from_server(spelled.clone()).map_or_else(|_| message.to_owned(), |error| error.to_string());
+    let (mut text, spelled) = match (RpcError::from_server(spelled.clone()), era) {
+        (Ok(error), Era::Modern) => (error.to_string(), spelled),
+        (Ok(error), Era::Legacy) => {
+            let error = reshape::legacy_error(error);
+            (error.to_string(), error.raw().clone())
+        }
+        (Err(_), _) => (message.to_owned(), spelled),
+    };
     if let Some(data) = spelled.member("data").filter(|data| !data.is_null() && data.len() <= MOST_DATA) {
         // Writing into a string cannot fail.
         let _ = write!(text, ", with this data: {}", data.as_str());

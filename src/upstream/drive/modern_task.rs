@@ -12,7 +12,7 @@ use super::state::{State, Status};
 use super::watch::{Polled, Wake, Watch};
 use super::{Leg, malformed, unknown};
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Answer, Asking, Json, Method, Outcome, QuestionKind, RpcError};
+use crate::protocol::{Answer, Asking, Json, Method, Outcome, QuestionKind, RpcError, reshape};
 
 /// The questions of a task, by their keys, which never repeat in it.
 #[derive(Default)]
@@ -172,7 +172,8 @@ fn completed(task: &Json) -> Outcome {
 
 fn failed(task: &Json) -> Outcome {
     match task.member("error").filter(Json::is_object).map(RpcError::from_server) {
-        Some(Ok(error)) => Outcome::Error(error),
+        // The call was taken: it is not the protocol that says no.
+        Some(Ok(error)) => Outcome::Error(reshape::set_aside(error)),
         Some(Err(_)) | None => unknown("the server's task failed without saying why"),
     }
 }

@@ -286,6 +286,15 @@ async fn questions_of_a_modern_task_are_put_once_answered_by_key_and_withdrawn_w
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_error_of_a_task_is_never_one_of_the_protocol() {
+    let (mut server, reply, _job) = modern_call(call_of(&Method::CallTool, ABLE), manners());
+    server.answer("tools/call", CREATED).await;
+    server.answer("tasks/get", &stands("failed", r#","error":{"code":-32022,"message":"m"}"#)).await;
+    let Outcome::Error(error) = reply.outcome().await else { panic!() };
+    assert_eq!(error.code(), -31022, "its client would call again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_that_cannot_be_asked_after_for_a_while_is_not_given_up_and_one_that_is_gone_is_unknown() {
     let (mut server, reply, _job) = modern_call(call_of(&Method::CallTool, ABLE), manners());
     server.answer("tools/call", CREATED).await;

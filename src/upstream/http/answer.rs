@@ -123,6 +123,7 @@ impl Answer {
 /// The messages in a body or an event: one, or the members of an array (2025-03-26, batching). An error
 /// only where it is no JSON at all.
 pub(super) fn messages(text: &Bytes, depth: usize) -> Result<Vec<Result<Message, MessageError>>, JsonError> {
+    let text = &json::without_mark(text.clone());
     if text.trim_ascii_start().first() != Some(&b'[') {
         let message = Message::parse(text, depth);
         return match message {
@@ -259,6 +260,7 @@ fn http_date(text: &str) -> Option<SystemTime> {
 /// The error in the body of a refusal. API gateways leave out `jsonrpc`, or write their own codes (field
 /// case 54).
 fn error_in(body: Bytes) -> Option<(Option<Json>, RpcError)> {
+    let body = json::without_mark(body);
     let members = json::members(&body).ok()?;
     let part = |name: &str| members.get(name).map(|raw| Json::of(&body, raw));
     let error = part("error").filter(Json::is_object)?;

@@ -229,10 +229,10 @@ impl HttpConnect {
         outcome::not_started(&self.0.server, &why)
     }
 
-    /// A refusal of the handshake, with the error in its body if there is one.
+    /// A refusal of the handshake, with the error in its body if there is one: word for word, as its code tells the era.
     fn refused(&self, refusal: Refusal) -> Result<Shaken, Failure> {
         let how = format!("it refused the handshake with status {refusal}");
-        match failures::refused(&self.0.server, refusal) {
+        match failures::refused(&self.0.server, ServerEra::Modern, refusal) {
             Outcome::Failed(failure) if matches!(failure.reason, Reason::Unauthorized | Reason::NotStarted) => {
                 Err(failure)
             }
@@ -262,7 +262,7 @@ impl HttpConnect {
                 Err(_) => Probe::Legacy,
             },
             Err(Refused::By(refusal)) if speaks_of_the_caller(refusal.status) => {
-                match failures::refused(&self.0.server, refusal) {
+                match failures::refused(&self.0.server, ServerEra::Modern, refusal) {
                     Outcome::Failed(failure) => Probe::Failed(failure),
                     _ => Probe::Legacy,
                 }

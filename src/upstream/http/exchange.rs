@@ -237,7 +237,7 @@ impl<'a> Exchange<'a> {
             Link::Modern(connect) if refusal.error.is_none() && refusal.is_about_the_request() => connect.forget(),
             Link::Session(_) | Link::Modern(_) => {}
         }
-        self.end(Step::Done(failures::refused(self.server, refusal)));
+        self.end(Step::Done(failures::refused(self.server, self.link.era(), refusal)));
     }
 
     /// Takes the messages of a body in: there is one answer, or there will be none.
@@ -347,7 +347,10 @@ impl<'a> Exchange<'a> {
             },
             Err(error) => {
                 tracing::debug!(server = self.server, %error, "a message that cannot be read");
-                let ours = error.id.as_ref().is_some_and(|id| ids::named(Some(id.token()), self.id) == Named::Ours);
+                if let (Link::Session(session), Some(answer)) = (&self.link, error.to_refusal()) {
+                    return session.reply(self.forwarded, answer).await;
+                }
+                let ours = error.answers.as_ref().is_some_and(|id| ids::named(Some(id), self.id) == Named::Ours);
                 if ours {
                     let text = format!("the server's answer cannot be read: {error}");
                     self.end(Step::Done(Outcome::Failed(failures::bad_answer(&text))));

@@ -8,6 +8,7 @@ use crate::config::the_server;
 use crate::protocol::error::code;
 use crate::protocol::{Failure, Outcome, Reason, Retry, RpcError};
 use crate::upstream::outcome;
+use crate::upstream::wire::ServerEra;
 
 /// The request could not be sent, or its answer was lost.
 pub(super) fn not_sent(server: &str, error: &SendError) -> Failure {
@@ -19,7 +20,7 @@ pub(super) fn not_sent(server: &str, error: &SendError) -> Failure {
 
 /// The server answered with a status that is no success. An error in the body is the answer, word for
 /// word, except where the status says more than it can.
-pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
+pub(super) fn refused(server: &str, era: ServerEra, refusal: Refusal) -> Outcome {
     let server = the_server(server);
     let said = refusal.error.as_ref().map(|(_, error)| format!(": {error}")).unwrap_or_default();
     let status = refusal.status;
@@ -37,7 +38,7 @@ pub(super) fn refused(server: &str, refusal: Refusal) -> Outcome {
         return Outcome::Failed(Failure::outcome_unknown(&format!("{server} answered with status {refusal}{said}")));
     }
     if let Some((_, error)) = refusal.error {
-        return Outcome::Error(error);
+        return Outcome::Error(outcome::said(error, era));
     }
     let (retry, hint) =
         if status.is_server_error() { (Retry::Unknown, "; the tool may or may not have run") } else { (Retry::No, "") };

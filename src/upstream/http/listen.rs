@@ -113,7 +113,12 @@ async fn event(session: &HttpSession, data: &Bytes) {
             Ok(Message::Result { .. } | Message::Error { .. }) => {
                 tracing::debug!("an answer on the listen stream was passed over");
             }
-            Err(error) => tracing::debug!(%error, "a message that cannot be read"),
+            Err(error) => {
+                tracing::debug!(%error, "a message that cannot be read");
+                if let Some(answer) = error.to_refusal() {
+                    session.reply(&session.forwarded(), answer).await;
+                }
+            }
         }
     }
 }

@@ -313,14 +313,19 @@ impl HttpSession {
         let (session, headers) = (self.clone(), forwarded.clone());
         let way = move |answer| async move { session.answer(&headers, answer).await };
         if let Some(answer) = self.0.parts.floor.request(asked, origin, way) {
-            // Waiting here holds the stream back on which the requests come.
-            let Ok(permit) = Arc::clone(&self.0.answers).acquire_owned().await else { return };
-            let (session, headers) = (self.clone(), forwarded.clone());
-            self.0.parts.jobs.spawn("answer to a server", async move {
-                session.tell(&headers, answer).await;
-                drop(permit);
-            });
+            self.reply(forwarded, answer).await;
         }
+    }
+
+    /// Gives a request of the server its answer, in the background.
+    pub(super) async fn reply(&self, forwarded: &HeaderMap, answer: Rope) {
+        // Waiting here holds the stream back on which the requests come.
+        let Ok(permit) = Arc::clone(&self.0.answers).acquire_owned().await else { return };
+        let (session, headers) = (self.clone(), forwarded.clone());
+        self.0.parts.jobs.spawn("answer to a server", async move {
+            session.tell(&headers, answer).await;
+            drop(permit);
+        });
     }
 
     async fn answer(&self, forwarded: &HeaderMap, answer: Rope) {

@@ -348,6 +348,7 @@ impl Connection {
 
     /// Takes a line in. What is no message is skipped: many servers log to their output (field case 34).
     fn take_in(&self, text: Bytes) {
+        let text = json::without_mark(text);
         match Message::parse(&text, self.0.setup.limits.depth) {
             Ok(message) => {
                 if matches!(message, Message::Result { .. } | Message::Error { .. }) {
@@ -360,12 +361,16 @@ impl Connection {
                 }
             }
             Err(error) if matches!(error.cause, MessageFault::Batch) => self.take_in_batch(&text),
-            Err(error) => self.take_in_broken(&text, &error.cause),
+            Err(error) => match error.to_refusal().filter(|_| self.era() == ServerEra::Legacy) {
+                Some(answer) => self.tell(answer),
+                None => self.take_in_broken(&text, &error.cause),
+            },
         }
     }
 
     /// Half an answer is none: its call is lost with the server that died while it wrote it.
     fn take_in_rest(&self, text: Bytes) {
+        let text = json::without_mark(text);
         match Message::parse(&text, self.0.setup.limits.depth) {
             Err(error) if !matches!(error.cause, MessageFault::Batch) => self.count_noise(),
             Ok(_) | Err(_) => self.take_in(text),

@@ -114,6 +114,43 @@ async fn what_is_no_message_is_skipped_and_counted() {
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_before_a_line_is_passed_over() {
+    let (connection, mut server) = open();
+    for id in [1, 2] {
+        let reply = send(&connection, r#"{"name":"t"}"#);
+        server.read().await;
+        server.write(&format!("\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}")).await;
+        assert_eq!(outcome_of(reply).await, "{}");
+    }
+    assert_eq!(connection.noise(), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_is_none_of_mcp_is_answered_under_its_id() {
+    let (connection, mut server) = open();
+    let reply = send(&connection, r#"{"name":"t"}"#);
+    server.read().await;
+    // The second has the id of the call, as ids of the other side may.
+    for (id, rest, code) in [
+        (r#""a""#, r#""method":"roots/list","params":[1]"#, -32602),
+        ("1", r#""method":7"#, -32600),
+        ("2", r#""method":"x","params":7"#, -32602),
+    ] {
+        server.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},{rest}}}"#)).await;
+        let told = server.read().await;
+        assert_eq!((told["id"].to_string(), &told["error"]["code"]), (id.to_owned(), &code.into()), "{told}");
+    }
+    // What nobody waits for an answer to.
+    for line in [r#"{"id":1,"method":7}"#, r#"{"jsonrpc":"2.0","method":"x","params":[1]}"#] {
+        server.write(line).await;
+    }
+    settle(&mut server).await;
+    assert_eq!(connection.noise(), 2);
+    server.write(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await;
+    assert_eq!(outcome_of(reply).await, "{}");
+}
+
+#[tokio::test]
 async fn an_array_of_answers_is_unpacked() {
     let (connection, mut server) = open();
     let one = send(&connection, r#"{"name":"a"}"#);

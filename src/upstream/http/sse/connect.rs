@@ -18,6 +18,7 @@ use crate::protocol::{Caller, Failure, Outcome, Reason};
 use crate::upstream::sessions::{Connect, Distinction, Opening, OverConnection, Session};
 use crate::upstream::stdio::connection::Connection;
 use crate::upstream::stdio::initialize;
+use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome};
 
 /// Opens connections.
@@ -85,7 +86,7 @@ pub(in crate::upstream::http) async fn look(
             return nothing(&format!("it answered with status {status} where its event stream belongs"));
         };
         let how = format!("it answered with status {refusal} where its event stream belongs");
-        return match failures::refused(server, refusal) {
+        return match failures::refused(server, ServerEra::Legacy, refusal) {
             Outcome::Failed(failure) if matches!(failure.reason, Reason::Unauthorized | Reason::NotStarted) => {
                 Found::Nothing(Nothing { failure, why: how })
             }

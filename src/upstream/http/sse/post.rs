@@ -16,6 +16,7 @@ use crate::jobs::Jobs;
 use crate::protocol::{Failure, Outcome, Rope};
 use crate::upstream::stdio::connection::Connection;
 use crate::upstream::stdio::pipes::{Broken, Outbound, Outgoing};
+use crate::upstream::wire::ServerEra;
 
 /// The way to a server.
 #[derive(Clone, Debug)]
@@ -98,7 +99,7 @@ impl Posts {
             connection.settle(id, Outcome::Failed(failures::session_gone(&refusal)));
             connection.end("the server no longer knows the session that the call was sent on");
         } else {
-            connection.settle(id, failures::refused(&self.server, refusal));
+            connection.settle(id, failures::refused(&self.server, ServerEra::Legacy, refusal));
         }
     }
 }
