@@ -275,14 +275,14 @@ async fn a_handle_for_a_client_that_left_is_lost() {
 
 #[tokio::test]
 async fn a_handle_that_waits_for_the_client_to_read_is_not_delivered() {
+    // More than the socket's buffers hold. Made before the call, which gets a stream if its answer takes a while.
+    let created = Rope::from(json(&format!("{{\"resultType\":\"task\",\"taskId\":\"{}\"}}", "x".repeat(32 << 20))));
     let mut server = Setup::new().start().await;
     let mut client = server.connect().await;
     let (text, headers) = call("7", "slow", "");
     client.post(&text, &headers).await;
     let asked = server.asked().await;
     let (delivery, mut delivered) = Delivery::new();
-    // More than the socket's buffers hold.
-    let created = Rope::from(json(&format!("{{\"resultType\":\"task\",\"taskId\":\"{}\"}}", "x".repeat(32 << 20))));
     asked.sender.done(Outcome::Task(Handle { created, delivery }));
     let head = client.head().await;
     assert!(delivered.try_recv().is_err());
@@ -292,13 +292,13 @@ async fn a_handle_that_waits_for_the_client_to_read_is_not_delivered() {
 
 #[tokio::test]
 async fn a_handle_is_lost_with_a_connection_that_broke_before_its_last_byte() {
+    let created = Rope::from(json(&format!("{{\"taskId\":\"{}\"}}", "x".repeat(32 << 20))));
     let mut server = Setup::new().start().await;
     let mut client = server.connect().await;
     let (text, headers) = call("7", "slow", "");
     client.post(&text, &headers).await;
     let asked = server.asked().await;
     let (delivery, delivered) = Delivery::new();
-    let created = Rope::from(json(&format!("{{\"taskId\":\"{}\"}}", "x".repeat(32 << 20))));
     asked.sender.done(Outcome::Task(Handle { created, delivery }));
     client.head().await;
     drop(client);
