@@ -6,7 +6,7 @@ use super::outcome;
 use super::pending::{Pending, Taken};
 use super::questions::{Floor, Origin, Request};
 use super::wire::ServerEra;
-use crate::protocol::{Json, Message, Outcome, Rope};
+use crate::protocol::{Failure, Json, Message, Outcome, Rope};
 
 /// What must be known of a connection to take its messages in.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Peer<'a> {
 pub(super) fn take_in<W, F>(message: Message, peer: &Peer<'_>, way: W) -> Option<Rope>
 where
     W: FnOnce(Rope) -> F + Send + 'static,
-    F: Future<Output = ()> + Send + 'static,
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     match message {
         Message::Result { id, result } => peer.answered(Some(&id), outcome::of_result(result, peer.era)),

@@ -20,3 +20,4 @@ mod sessions;
 mod sse;
 mod stopping;
 mod streams;
+mod telling;

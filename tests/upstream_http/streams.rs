@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use raincheck::config::Limits;
-use raincheck::protocol::{Reason, Retry};
+use raincheck::protocol::{Outcome, Reason, Retry};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::client::{client, client_with, config};
-use crate::http_server::{Server, notification};
+use crate::http_server::{PATIENCE, Server, notification};
 
 #[tokio::test]
 async fn every_line_ending_in_any_chunks_gives_the_answer() {
@@ -272,10 +272,16 @@ async fn a_server_that_cannot_be_reached_for_the_rest_is_given_up_in_bounded_tim
         }
     })
     .await;
-    let seen = client(&server).call("t").await;
-    assert_eq!(seen.failure().reason, Reason::OutcomeUnknown);
+    let client = client(&server);
+    let begun = Instant::now();
+    let outcome = tokio::time::timeout(3 * PATIENCE, client.tool("t").await.outcome()).await.expect("the call hangs");
+    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(failure.reason, Reason::OutcomeUnknown);
+    assert!(failure.message.contains("in 7 attempts"), "{}", failure.message);
     let attempts = server.seen_by("GET").into_iter().filter(|seen| seen.header("last-event-id").is_some()).count();
-    assert!((2..=20).contains(&attempts), "{attempts}");
+    assert_eq!(attempts, 7);
+    // As long as without the wait that it names.
+    assert!(begun.elapsed().as_secs() >= 15, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -13,9 +13,9 @@ use crate::config::ForwardCancel;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{
-    Call, Event, Failure, Json, Method, Outcome, Params, Progress, Reply, ReplySender, Retry, RpcError, TaskSupport,
+    Call, Event, Failure, Json, Method, Outcome, Params, Progress, Reply, ReplySender, Retry, TaskSupport,
 };
-use crate::upstream::questions::Seat;
+use crate::upstream::questions::{Seat, Verdict};
 
 /// A task of the server that a call of ours became.
 pub(super) struct Watch<'a, L> {
@@ -174,9 +174,9 @@ impl<'a, L: Leg> Watch<'a, L> {
                     };
                     self.wish = Wish::Stop(patience);
                 }
-                error = refused(self.seat.as_ref()) => {
+                verdict = verdict(self.seat.as_ref()) => {
                     self.cancel().await;
-                    return Wake::Over(Some(Outcome::Error(error)));
+                    return Wake::Over(Some(verdict.outcome()));
                 }
                 Some(news) = news_of(&mut self.later) => match news {
                     News::Progress(progress) => self.pass(progress),
@@ -331,10 +331,10 @@ async fn news_of(later: &mut Option<Reply>) -> Option<News> {
     }
 }
 
-/// Resolves with the error that the call must end with: the server asks what its client cannot be asked.
-async fn refused(seat: Option<&Seat>) -> RpcError {
+/// Resolves when the call must end, with the reason.
+async fn verdict(seat: Option<&Seat>) -> Verdict {
     match seat {
-        Some(seat) => seat.fate().refused().await,
+        Some(seat) => seat.fate().verdict().await,
         None => std::future::pending().await,
     }
 }

@@ -297,7 +297,7 @@ impl<'a> Exchange<'a> {
     fn anchor(&mut self) {
         let (Some(anchors), Link::Session(session)) = (&mut self.anchors, &self.link) else { return };
         let Some(event) = self.resume.last_id.as_deref() else { return };
-        if anchors.is_due(event) && !session.floor().is_asking(self.id) {
+        if anchors.is_due(event) && !session.floor().is_asking(self.id) && !session.is_answering(self.id) {
             let anchor = session.place(self.id, event).and_then(|place| place.anchor());
             anchors.told(event);
             self.ready.extend(anchor.map(|anchor| Step::Event(Event::Anchored(anchor))));

@@ -55,7 +55,7 @@ pub(super) fn of_revision(refusal: &Refusal) -> Option<&RpcError> {
 
 /// Whether a gateway says that it lost the server behind it, or did not want to wait for it any longer (RFC 9110, 15.6;
 /// from 520 on those of a common one). That is a lost connection by another name.
-fn is_of_gateway(status: StatusCode) -> bool {
+pub(super) fn is_of_gateway(status: StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504 | 520..=530)
 }
 
@@ -74,10 +74,13 @@ pub(super) fn bad_answer(what: &str) -> Failure {
     Failure::new(Reason::BadAnswer, text, Retry::Unknown).for_how(what)
 }
 
+/// What became of a call whose session the server has forgotten.
+pub(super) const SESSION_GONE: &str = "the server no longer knows the session that the call was sent on";
+
 /// The server does not know the session any more. That is no proof that it never took the call: some forget
 /// a session while they answer.
 pub(super) fn session_gone(refusal: &Refusal) -> Failure {
-    let mut how = "the server no longer knows the session that the call was sent on".to_owned();
+    let mut how = SESSION_GONE.to_owned();
     if let Some((_, error)) = &refusal.error {
         // It may have meant something else, which only its own words tell.
         let words: String = error.message().chars().take(SAID).collect();

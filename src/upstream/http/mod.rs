@@ -19,6 +19,7 @@ mod resume;
 mod run;
 mod session;
 mod sse;
+mod telling;
 mod unwritten;
 mod wish;
 

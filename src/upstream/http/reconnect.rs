@@ -27,9 +27,9 @@ pub(super) struct Resume {
 /// keep what comes behind a reconnect for the next one.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// Attempts to resume a stream without any event in between.
+/// Attempts to resume a stream without any event in between, beside the one at the time that the server named.
 const ATTEMPTS: u32 = 6;
-/// The wait before the first attempt, where the server names none; it doubles.
+/// The wait before the first of them; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// A wait that a server asks for is believed within these bounds: a server that says "at once" each time and closes
 /// again would be asked without a pause.
@@ -37,16 +37,26 @@ const LEAST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
 
 impl Resume {
-    /// How long to wait before the next attempt.
-    fn wait(&self) -> Duration {
-        let backoff = FIRST_WAIT * 2_u32.saturating_pow(self.failures);
-        self.retry.map_or(backoff, |retry| retry.clamp(LEAST_WAIT, LONGEST_WAIT))
+    /// How long to wait before the next attempt; `None` if there is to be none.
+    ///
+    /// A server that is down cannot mean the wait that it named when it was not: that is the least one, and the time for
+    /// all attempts is never shorter than without it.
+    fn wait(&self) -> Option<Duration> {
+        let Some(retry) = self.retry else { return backoff(self.failures) };
+        let retry = retry.clamp(LEAST_WAIT, LONGEST_WAIT);
+        let Some(failures) = self.failures.checked_sub(1) else { return Some(retry) };
+        backoff(failures).map(|backoff| backoff.max(retry))
     }
 
     /// How long a server may say nothing.
     pub(super) fn patience(&self) -> Duration {
         SILENCE.saturating_mul(2_u32.saturating_pow(self.silences)).min(LONGEST_WAIT)
     }
+}
+
+/// The wait after so many attempts that failed.
+fn backoff(failures: u32) -> Option<Duration> {
+    (failures < ATTEMPTS).then(|| FIRST_WAIT * 2_u32.saturating_pow(failures))
 }
 
 impl Exchange<'_> {
@@ -59,11 +69,12 @@ impl Exchange<'_> {
         if last_id.is_none() {
             return self.lost(Failure::outcome_unknown(&how));
         }
-        if self.resume.failures >= ATTEMPTS {
-            let attempts = format!("{how}, and the stream could not be taken up again in {ATTEMPTS} attempts");
+        let Some(wait) = self.resume.wait() else {
+            let tried = self.resume.failures;
+            let attempts = format!("{how}, and the stream could not be taken up again in {tried} attempts");
             return self.lost(Failure::outcome_unknown(&attempts));
-        }
-        tokio::time::sleep(self.resume.wait()).await;
+        };
+        tokio::time::sleep(wait).await;
         self.resume.failures += 1;
         let asked = tokio::time::timeout(self.resume.patience(), session.get(self.forwarded, last_id)).await;
         let response = match asked {
@@ -99,5 +110,28 @@ impl Exchange<'_> {
     pub(super) fn was_silent(&mut self) {
         (self.resume.silences, self.resume.failures) = (self.resume.silences.saturating_add(1), 0);
         self.state = State::Broken("the stream of the answer was silent".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The waits of attempts that all fail.
+    fn waits(retry: Option<u64>) -> Vec<Duration> {
+        let retry = retry.map(Duration::from_millis);
+        (0..99).map_while(|failures| Resume { retry, failures, ..Resume::default() }.wait()).collect()
+    }
+
+    #[test]
+    fn a_wait_that_a_server_names_never_makes_the_time_for_all_attempts_shorter() {
+        let unnamed = waits(None);
+        assert_eq!((unnamed.len(), unnamed.iter().sum()), (6, Duration::from_millis(15_750)));
+        for (retry, first) in [(0, 100), (100, 100), (1_000, 1_000), (20_000, 20_000), (u64::MAX, 300_000)] {
+            let named = waits(Some(retry));
+            assert_eq!((named[0], named.len()), (Duration::from_millis(first), 7), "{retry}");
+            assert!(named[1..].iter().zip(&unnamed).all(|(named, unnamed)| named >= unnamed), "{named:?}");
+            assert!(named.iter().all(|wait| *wait >= named[0]), "sooner than the server wants: {named:?}");
+        }
     }
 }

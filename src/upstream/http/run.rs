@@ -22,12 +22,11 @@ use super::wish::{Change, Wish};
 use crate::config::ForwardCancel;
 use crate::jobs::Jobs;
 use crate::protocol::{
-    Call, Caller, ClientSession, Event, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender, RpcError,
-    StopCause,
+    Call, Caller, ClientSession, Event, EventSender, Failure, Method, Outcome, Reason, Reply, ReplySender,
 };
 use crate::upstream::beside::{self, Seen};
 use crate::upstream::drive::{self, Manners};
-use crate::upstream::questions::Fate;
+use crate::upstream::questions::{Fate, Verdict};
 use crate::upstream::sessions::{Sessions, Want};
 use crate::upstream::wire::{self, ServerEra};
 use crate::upstream::{Setup, log_level, outcome};
@@ -371,7 +370,7 @@ impl Runner {
                 let change = tokio::select! {
                     biased;
                     change = wish.changes(sender) => change,
-                    error = refused(fate.as_ref()) => return self.refuse(&leave, error),
+                    verdict = verdict(fate.as_ref()) => return self.end(&leave, verdict),
                     step = &mut next => break step,
                 };
                 if sender.is_left_running() {
@@ -403,14 +402,15 @@ impl Runner {
         }
     }
 
-    /// Ends a call whose server needs to ask what its client cannot be asked.
-    fn refuse(&self, leave: &Leave<'_>, error: RpcError) -> Ended {
+    /// Ends a call that cannot go on: its server needs to ask what its client cannot be asked, or cannot be answered.
+    fn end(&self, leave: &Leave<'_>, verdict: Verdict) -> Ended {
         if let Leave::Tell { in_flight, forwarded } = leave
             && self.0.forward_cancel != ForwardCancel::Never
         {
-            in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id, StopCause::Unaskable);
+            let cause = verdict.cause();
+            in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id, cause, self.0.cancel_grace);
         }
-        Ended::Done(Outcome::Error(error))
+        Ended::Done(verdict.outcome())
     }
 
     /// Asks the server to stop, as its era and the config want it. `None` if no answer can come any more.
@@ -423,7 +423,7 @@ impl Runner {
                 in_flight.cancelled();
                 if forward {
                     let cause = sender.stop_cause();
-                    in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id, cause);
+                    in_flight.session().cancel(HeaderMap::clone(forwarded), in_flight.id, cause, self.0.cancel_grace);
                 }
                 // A server without sessions cannot tell which call the notification means; some stop when the
                 // response is closed.
@@ -465,11 +465,11 @@ impl Leave<'_> {
     /// The call has its outcome.
     pub(super) fn ended(&mut self) {
         if let Self::Tell { in_flight, .. } = self {
-            in_flight.ended();
+            in_flight.answered();
         }
     }
 
-    /// Whether the call must end since its client cannot be asked; never where the server does not ask.
+    /// Whether the call must end since its server asks in vain; never where the server does not ask.
     fn fate(&self) -> Option<Fate> {
         match self {
             Self::Tell { in_flight, .. } => Some(in_flight.fate()),
@@ -478,9 +478,9 @@ impl Leave<'_> {
     }
 }
 
-async fn refused(fate: Option<&Fate>) -> RpcError {
+async fn verdict(fate: Option<&Fate>) -> Verdict {
     match fate {
-        Some(fate) => fate.refused().await,
+        Some(fate) => fate.verdict().await,
         None => std::future::pending().await,
     }
 }

@@ -15,14 +15,14 @@ use super::client::{RopeBody, SendError, ServerBody};
 use super::endpoint::Endpoint;
 use super::ids;
 use super::resume::Place;
+use super::telling::Repeats;
 use super::unwritten;
 use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::protocol::{Call, Event, EventSender, Json, Progress, Reply, ReplySender, Rope, StopCause};
+use crate::protocol::{Call, Event, EventSender, Json, Progress, Reply, ReplySender, Rope};
 use crate::shared_map::SharedMap;
-use crate::upstream::questions::{Fate, Floor, Origin, Request as Asked, Seat};
+use crate::upstream::questions::{Fate, Floor, Seat};
 use crate::upstream::sessions;
-use crate::upstream::wire;
 
 /// A session with a legacy server. Clones are the same session.
 #[derive(Clone)]
@@ -70,8 +70,9 @@ struct Inner {
     answers: Arc<Semaphore>,
 }
 
+/// How it is with a session.
 #[derive(Debug)]
-struct Life {
+pub(super) struct Life {
     trust: Trust,
     calls: usize,
     /// Of them: cancelled, and not answered.
@@ -82,6 +83,8 @@ struct Life {
     left: bool,
     /// Another session has taken its place.
     replaced: bool,
+    /// What is sent to the server again.
+    pub(super) repeats: Repeats,
 }
 
 /// Whether the server is believed to know the session.
@@ -144,6 +147,7 @@ impl HttpSession {
                 anchored: 0,
                 left: false,
                 replaced: false,
+                repeats: Repeats::default(),
             }),
             over: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -283,18 +287,6 @@ impl HttpSession {
         }
     }
 
-    /// Sends a notification or an answer, and waits until the server has acknowledged it. Nobody can do
-    /// anything about one that fails.
-    pub(super) async fn tell(&self, forwarded: &HeaderMap, message: Rope) {
-        let sent = tokio::time::timeout(ACKNOWLEDGE, self.post(forwarded, message, None)).await;
-        match sent {
-            Ok(Ok(response)) if response.status().is_success() => {}
-            Ok(Ok(response)) => tracing::debug!(status = %response.status(), "a server did not take a message"),
-            Ok(Err(error)) => tracing::debug!(%error, "a message could not be sent to a server"),
-            Err(_) => tracing::debug!("a server did not acknowledge a message"),
-        }
-    }
-
     /// Who runs on it, and can be asked.
     pub(super) fn floor(&self) -> &Floor {
         &self.0.parts.floor
@@ -303,42 +295,29 @@ impl HttpSession {
     /// Takes a notification in that is neither progress nor a log line of a call.
     pub(super) fn said(&self, method: String, params: Option<Json>) {
         match (method.as_str(), &params) {
-            ("notifications/cancelled", Some(params)) => self.floor().withdraw(params),
+            ("notifications/cancelled", Some(params)) => {
+                self.floor().withdraw(params);
+                if let Some(id) = params.member("requestId") {
+                    self.life().repeats.withdraw(&id);
+                }
+            }
             _ => self.floor().notification(method, params),
         }
     }
 
-    /// Takes a request of the server in. It is answered in the background: at once, or when somebody has answered it.
-    pub(super) async fn asked(&self, forwarded: &HeaderMap, asked: Asked, origin: Origin) {
-        let (session, headers) = (self.clone(), forwarded.clone());
-        let way = move |answer| async move { session.answer(&headers, answer).await };
-        if let Some(answer) = self.0.parts.floor.request(asked, origin, way) {
-            self.reply(forwarded, answer).await;
-        }
+    /// Where its jobs run.
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.0.parts.jobs
     }
 
-    /// Gives a request of the server its answer, in the background.
-    pub(super) async fn reply(&self, forwarded: &HeaderMap, answer: Rope) {
-        // Waiting here holds the stream back on which the requests come.
-        let Ok(permit) = Arc::clone(&self.0.answers).acquire_owned().await else { return };
-        let (session, headers) = (self.clone(), forwarded.clone());
-        self.0.parts.jobs.spawn("answer to a server", async move {
-            session.tell(&headers, answer).await;
-            drop(permit);
-        });
+    /// Places for answers to the server that are on their way.
+    pub(super) fn answers(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.0.answers)
     }
 
-    async fn answer(&self, forwarded: &HeaderMap, answer: Rope) {
-        if let Ok(_permit) = self.0.answers.acquire().await {
-            self.tell(forwarded, answer).await;
-        }
-    }
-
-    /// Tells the server to stop working on the request `id`, in the background.
-    pub(super) fn cancel(&self, forwarded: HeaderMap, id: u64, cause: StopCause) {
-        let session = self.clone();
-        let note = wire::cancelled(id, cause);
-        self.0.parts.jobs.spawn("cancel", async move { session.tell(&forwarded, note).await });
+    /// Whether an answer that the call `id` waits for was lost on its way, and is sent again.
+    pub(super) fn is_answering(&self, id: u64) -> bool {
+        self.life().repeats.has_answer_of(id)
     }
 
     /// Takes progress in that came on the listen stream.
@@ -361,7 +340,7 @@ impl HttpSession {
         request
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
+    pub(super) fn life(&self) -> MutexGuard<'_, Life> {
         self.0.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -449,6 +428,14 @@ impl InFlight {
             self.session.life().anchored -= 1;
         }
     }
+
+    /// It has its answer, so nobody needs to stop it any more.
+    pub(super) fn answered(&mut self) {
+        self.ended();
+        if self.cancelled {
+            self.session.life().repeats.answered(self.id);
+        }
+    }
 }
 
 impl Drop for InFlight {
@@ -459,6 +446,7 @@ impl Drop for InFlight {
         life.cancelled -= usize::from(self.cancelled);
         life.anchored -= usize::from(self.anchored);
         life.left |= self.anchored;
+        life.repeats.left(self.id);
         let over = life.replaced && life.calls == 0;
         drop(life);
         if over {

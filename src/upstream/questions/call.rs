@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::floor::Floor;
-use crate::protocol::{Abilities, EventSender, RpcError};
+use crate::protocol::{Abilities, EventSender, Failure, Outcome, RpcError, StopCause};
 
 /// The place of a call on its session, for as long as this is held.
 #[derive(Debug)]
@@ -32,8 +32,17 @@ enum State {
     Running,
     /// It has its answer, or was cancelled: nothing is asked on its behalf any more.
     Over,
-    /// It must end with this error: the server needs to ask what the client cannot be asked.
-    Refused(RpcError),
+    /// It must end with this.
+    Must(Verdict),
+}
+
+/// Why a call must end before its server says so.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) enum Verdict {
+    /// The server needs to ask what the client cannot be asked.
+    Unaskable(RpcError),
+    /// The server cannot be told the answer.
+    Untold(Failure),
 }
 
 /// Who can be asked, and how.
@@ -82,9 +91,9 @@ impl Fate {
         self.change(State::Over);
     }
 
-    /// The call must end with `error`.
-    pub(super) fn refuse(&self, error: RpcError) {
-        self.change(State::Refused(error));
+    /// The call must end so.
+    pub(super) fn must_end(&self, verdict: Verdict) {
+        self.change(State::Must(verdict));
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -96,9 +105,9 @@ impl Fate {
         self.until(|state| (!matches!(state, State::Running)).then_some(())).await;
     }
 
-    /// Resolves when the call must end, with this error. Cancel safe.
-    pub(in crate::upstream) async fn refused(&self) -> RpcError {
-        self.until(|state| if let State::Refused(error) = state { Some(error.clone()) } else { None }).await
+    /// Resolves when the call must end, with the reason. Cancel safe.
+    pub(in crate::upstream) async fn verdict(&self) -> Verdict {
+        self.until(|state| if let State::Must(verdict) = state { Some(verdict.clone()) } else { None }).await
     }
 
     async fn until<T>(&self, reached: impl Fn(&State) -> Option<T>) -> T {
@@ -110,6 +119,24 @@ impl Fate {
                 return found;
             }
             changed.await;
+        }
+    }
+}
+
+impl Verdict {
+    /// What a server is told of it.
+    pub(in crate::upstream) fn cause(&self) -> StopCause {
+        match self {
+            Self::Unaskable(_) => StopCause::Unaskable,
+            Self::Untold(failure) => StopCause::GivenUp(failure.reason),
+        }
+    }
+
+    /// The outcome of the call.
+    pub(in crate::upstream) fn outcome(self) -> Outcome {
+        match self {
+            Self::Unaskable(error) => Outcome::Error(error),
+            Self::Untold(failure) => Outcome::Failed(failure),
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::askers::Askers;
-use super::call::{Addressee, Fate, Seat};
+use super::call::{Addressee, Fate, Seat, Verdict};
 use super::put::{self, Opened};
 use super::refusal;
 use super::table::{Beginning, Open, Running, Table, Target, Way};
@@ -17,8 +17,8 @@ use crate::config::Offer;
 use crate::jobs::Jobs;
 use crate::protocol::message::{self, RequestId};
 use crate::protocol::{
-    Abilities, Call, ClientSession, Event, EventSender, Json, Method, Notification, Question, QuestionKind, Rope,
-    RpcError, meta_key,
+    Abilities, Call, ClientSession, Event, EventSender, Failure, Json, Method, Notification, Question, QuestionKind,
+    Rope, RpcError, meta_key,
 };
 use crate::task::MOST_QUESTIONS;
 use crate::upstream::Setup;
@@ -222,11 +222,11 @@ impl Floor {
     }
 
     /// Takes a request of the server in. Returns what is to be answered at once; an answer that comes later goes out
-    /// by `way`.
+    /// by `way`, which says how the call must end if the server cannot be told it.
     pub(in crate::upstream) fn request<W, F>(&self, request: Request, origin: Origin, way: W) -> Option<Rope>
     where
         W: FnOnce(Rope) -> F + Send + 'static,
-        F: Future<Output = ()> + Send + 'static,
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let Request { id, method, params } = request;
         if method == "ping" {
@@ -246,6 +246,13 @@ impl Floor {
                 tracing::debug!(method = %method.escape_debug(), %error, "a request of the server was refused");
                 Some(message::error(Some(&id), &error))
             }
+        }
+    }
+
+    /// The server cannot be told what this call waits for.
+    pub(in crate::upstream) fn lose(&self, call: u64, failure: Failure) {
+        if let Some(running) = self.table().calls.get(&call) {
+            running.addressee.fate.must_end(Verdict::Untold(failure));
         }
     }
 
@@ -332,7 +339,7 @@ impl Floor {
     /// its work, so the client is told what it lacks (2026-07-28, error codes).
     pub(super) fn undeclared(&self, addressee: &Addressee, kind: QuestionKind, error: RpcError) {
         if self.offers(kind) && !self.is_attached() {
-            addressee.fate.refuse(error);
+            addressee.fate.must_end(Verdict::Unaskable(error));
         }
     }
 
@@ -346,6 +353,14 @@ impl Floor {
         }
         table.open.get_mut(&number)?.target = target;
         Some(addressee)
+    }
+
+    /// The call that a question is put to.
+    pub(super) fn call_asked(&self, number: u64) -> Option<u64> {
+        match self.table().open.get(&number)?.target {
+            Target::Call(id) => Some(id),
+            Target::Client => None,
+        }
     }
 
     pub(super) fn close(&self, number: u64) {

@@ -14,5 +14,5 @@ mod table;
 mod tests;
 
 pub(super) use self::askers::Askers;
-pub(super) use self::call::{Fate, Seat};
+pub(super) use self::call::{Fate, Seat, Verdict};
 pub(super) use self::floor::{Client, Floor, Origin, Request, kind_of};

@@ -8,7 +8,7 @@ use super::call::Addressee;
 use super::floor::{Floor, Origin};
 use super::refusal;
 use crate::protocol::message::{self, RequestId};
-use crate::protocol::{Answer, Ask, Asking, Event, Question, Rope};
+use crate::protocol::{Answer, Ask, Asking, Event, Failure, Question, Rope};
 
 /// A question in the table, until it is dropped.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) async fn see_through<W, F>(
     way: W,
 ) where
     W: FnOnce(Rope) -> F,
-    F: Future<Output = ()>,
+    F: Future<Output = Result<(), Failure>>,
 {
     let answer = match opened.answer(asking, &question, origin).await {
         Some(Answer::Undeclared(error)) => {
@@ -47,11 +47,15 @@ pub(super) async fn see_through<W, F>(
         }
         answer => answer,
     };
+    let (floor, call) = (opened.floor.clone(), opened.floor.call_asked(opened.number));
     drop(opened);
-    match answer {
+    let told = match answer {
         Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result))).await,
         Some(Answer::Error(error) | Answer::Undeclared(error)) => way(message::error(Some(&id), &error)).await,
-        None => tracing::debug!(kind = %question.kind, "the server withdrew a question"),
+        None => return tracing::debug!(kind = %question.kind, "the server withdrew a question"),
+    };
+    if let (Err(failure), Some(call)) = (told, call) {
+        floor.lose(call, failure);
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::call::Verdict;
 use super::*;
 use crate::config::{Limits, Offer, ServerConfig, Transport};
 use crate::jobs::Jobs;
@@ -98,6 +99,7 @@ impl Bench {
         let request = Request { id, method: method.to_owned(), params: Some(of(params)) };
         let told = self.floor.request(request, origin, move |rope| async move {
             way.send(read(rope)).unwrap();
+            Ok(())
         });
         told.map(read)
     }
@@ -204,7 +206,7 @@ async fn a_call_that_has_its_answer_is_not_asked() {
     let peer = Peer { server: "s", era, shared: false, pending: &pending, floor: &bench.floor };
     let take = |message: Value| {
         let message = Message::parse(&message.to_string().into(), 128).unwrap();
-        take_in(message, &peer, |_| async {}).map(read)
+        take_in(message, &peer, |_| async { Ok(()) }).map(read)
     };
     assert!(take(json!({ "jsonrpc": "2.0", "id": ticket.id, "result": {} })).is_none());
     let question = json!({ "jsonrpc": "2.0", "id": 9, "method": "elicitation/create", "params": {} });
@@ -227,7 +229,7 @@ async fn a_tie_to_a_task_of_the_servers_own_stays_behind() {
         let params = Json::parse(format!(r#"{{"n":1.50,"_meta":{meta}}}"#).into()).unwrap();
         let request =
             Request { id: RequestId::from_number(1), method: "elicitation/create".to_owned(), params: Some(params) };
-        assert!(bench.floor.request(request, Origin::Call(1), |_| async {}).is_none());
+        assert!(bench.floor.request(request, Origin::Call(1), |_| async { Ok(()) }).is_none());
         assert_eq!(call.asked().await.question().params.as_str(), left);
     }
 }
@@ -326,7 +328,8 @@ async fn what_was_offered_but_not_declared_ends_the_call_with_what_it_requires()
     assert_eq!(bench.elicit(&json!(1), Origin::Call(1)), None);
     let told = bench.ask(&json!(2), "sampling/createMessage", &json!({}), Origin::Call(1)).unwrap();
     assert_eq!(told["error"]["code"], -32601);
-    let error = timeout(Duration::from_secs(10), call.seat.fate().refused()).await.unwrap();
+    let error = timeout(Duration::from_secs(10), call.seat.fate().verdict()).await.unwrap();
+    let Verdict::Unaskable(error) = error else { panic!("{error:?}") };
     assert_eq!(error.code(), -32021);
     let error: Value = error.raw().read().unwrap();
     assert_eq!(error["data"]["requiredCapabilities"], json!({ "sampling": {} }));
@@ -345,8 +348,12 @@ async fn what_is_not_declared_any_more_is_refused_and_ends_the_call_where_it_was
         assert_eq!(told["error"]["code"], -32601);
         assert!(told["error"]["message"].as_str().unwrap().contains("did not declare"), "{told}");
         let fate = call.seat.fate();
-        let refused = futures_util::FutureExt::now_or_never(fate.refused());
-        assert_eq!(refused.map(|error| error.code()), is_offered.then_some(-32021));
+        let code = match futures_util::FutureExt::now_or_never(fate.verdict()) {
+            Some(Verdict::Unaskable(error)) => Some(error.code()),
+            None => None,
+            Some(other) => panic!("{other:?}"),
+        };
+        assert_eq!(code, is_offered.then_some(-32021));
     }
 }
 

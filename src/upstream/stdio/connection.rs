@@ -17,12 +17,10 @@ use super::unsent::{Request, Wanted};
 use crate::config::ForwardCancel;
 use crate::protocol::json::{self, Json, JsonError};
 use crate::protocol::message::{self, MessageFault};
-use crate::protocol::{
-    Call, EventSender, Failure, Message, Outcome, Reply, ReplySender, RequestId, Rope, RpcError, StopCause,
-};
+use crate::protocol::{Call, EventSender, Failure, Message, Outcome, Reply, ReplySender, RequestId, Rope, StopCause};
 use crate::upstream::incoming::{self, Peer};
 use crate::upstream::pending::{Pending, Stopped, Ticket};
-use crate::upstream::questions::Floor;
+use crate::upstream::questions::{Floor, Verdict};
 use crate::upstream::sessions::Hearer;
 use crate::upstream::wire::ServerEra;
 use crate::upstream::{Setup, outcome, wire};
@@ -135,7 +133,7 @@ impl Connection {
                 seat.cancelled();
                 self.stop(id, stop.cause()).await;
             }
-            error = fate.refused() => self.refuse_call(id, error).await,
+            verdict = fate.verdict() => self.end_call(id, verdict).await,
             back = self.hand_over(wanted.request(id), &mut ticket) => if let Some(sender) = back {
                 return Handed::NotTaken(sender);
             },
@@ -143,14 +141,14 @@ impl Connection {
         Handed::Over
     }
 
-    /// Ends a call whose server needs to ask what its client cannot be asked.
-    async fn refuse_call(&self, id: u64, error: RpcError) {
+    /// Ends a call that cannot go on: its server needs to ask what its client cannot be asked.
+    async fn end_call(&self, id: u64, verdict: Verdict) {
         match self.0.pending.stop(id) {
-            Stopped::NotSent(sender) => sender.done(Outcome::Error(error)),
+            Stopped::NotSent(sender) => sender.done(verdict.outcome()),
             Stopped::Over => {}
             Stopped::Running(stopping) => {
-                self.tell_to_stop(id, StopCause::Unaskable);
-                stopping.end(id, &self.0.pending, Outcome::Error(error), self.linger()).await;
+                self.tell_to_stop(id, verdict.cause());
+                stopping.end(id, &self.0.pending, verdict.outcome(), self.linger()).await;
             }
         }
     }
@@ -355,7 +353,10 @@ impl Connection {
                     self.0.answers.fetch_add(1, Ordering::Relaxed);
                 }
                 let way = self.clone();
-                let way = move |answer| async move { way.notify(answer).await };
+                let way = move |answer| async move {
+                    way.notify(answer).await;
+                    Ok(())
+                };
                 if let Some(answer) = incoming::take_in(message, &self.peer(), way) {
                     self.tell(answer);
                 }
