@@ -25,7 +25,6 @@ use super::seat::{Held, Seat, Standing, Wish};
 use super::shares::Part;
 use super::shown::Stage;
 use crate::clock::Timestamp;
-use crate::history::End;
 use crate::protocol::{Ask, Event, Failure, Outcome, Progress, WaitsFor};
 use crate::task::{Asked, State};
 
@@ -243,6 +242,10 @@ impl Attendance {
                 Box::pin(self.leave_unsent(seat)).await;
                 None
             }
+            Next::Stopping if self.may_be_unread() => {
+                Box::pin(self.leave_unread(seat)).await;
+                None
+            }
             Next::Draining | Next::Stopping if self.may_be_left(&seat) => {
                 self.leave(seat);
                 None
@@ -253,10 +256,7 @@ impl Attendance {
                 None
             }
             Next::Stopping => {
-                self.remember(End::Failed);
-                self.running = Running::over();
-                let stopped = Failure::outcome_unknown("Raincheck was stopped during the run");
-                Box::pin(seat.end(Outcome::Failed(stopped))).await;
+                Box::pin(self.is_lost_at_stop(seat)).await;
                 None
             }
         }
@@ -373,7 +373,7 @@ impl Attendance {
     }
 
     /// Whether the next process can go on with the run: find it at the server, or begin it again.
-    fn may_be_left(&self, seat: &Seat) -> bool {
+    pub(super) fn may_be_left(&self, seat: &Seat) -> bool {
         let found = self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable());
         let begun_again = self.run.may_run_again() && self.run.parcel.is_kept();
         match seat {
@@ -385,7 +385,7 @@ impl Attendance {
     }
 
     /// Leaves the run to the next process.
-    fn leave(&mut self, seat: Seat) {
+    pub(super) fn leave(&mut self, seat: Seat) {
         if self.anchoring.as_ref().is_some_and(|anchoring| anchoring.is_durable()) {
             self.running.leave();
         } else {

@@ -46,8 +46,8 @@ fn told(reason: Reason, how: &str, linger: Linger) -> Failure {
 /// The same, of a call whose server never read its request; `how` says what ended it.
 pub(super) fn never_read(how: &str) -> Failure {
     let message = format!(
-        "{how}: it has not read the request, which was withdrawn before all of it was out; the tool has not run, so call it \
-         again later"
+        "{how}: the server has not read the request, which was withdrawn before all of it was out; the tool has not run, \
+         so call it again later"
     );
     Failure::new(Reason::NotStarted, message, Retry::SOON)
 }

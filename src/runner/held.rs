@@ -11,6 +11,7 @@ use super::board::Board;
 use super::form::Form;
 use super::joining::Reservation;
 use super::seat::{HandleDelivery, Held, Owned, Recorded, Standing, Wish, copy, ending};
+use super::view::told_under;
 use crate::jobs::Jobs;
 use crate::protocol::{Outcome, ReplySender, Rope};
 use crate::task::TaskId;
@@ -104,7 +105,13 @@ impl Held {
     }
 
     async fn end_recorded(self, recorded: Recorded, outcome: Outcome) {
-        let mut settled = Box::pin(recorded.settler.settle(ending(copy(&outcome))));
+        let kept = ending(copy(&outcome));
+        let outcome = match outcome {
+            // Who repeats the call is told that too, in its own words.
+            Outcome::Failed(failure) => Outcome::Failed(told_under(recorded.settler.key(), &failure)),
+            other => other,
+        };
+        let mut settled = Box::pin(recorded.settler.settle(kept));
         if timeout(PATIENCE, &mut settled).await.is_ok() {
             return self.done(outcome);
         }

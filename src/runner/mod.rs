@@ -64,7 +64,7 @@ pub use responses::Responses;
 pub use shown::{HeldCall, HeldCalls, Stage};
 
 use admission::Admission;
-use joining::{Joining, Repeat, Retrier};
+use joining::{Digests, Joining, Retrier, Sought};
 use outcomes::{Known, Outcomes};
 use parked::{ParkedRuns, Resume, Unheard};
 use recover::Parcel;
@@ -90,6 +90,8 @@ struct Shared {
     parked: Arc<ParkedRuns>,
     /// The keys of calls that run.
     joining: Arc<Joining>,
+    /// Where large ones are compared.
+    digests: Digests,
     /// How calls ended whose callers may not have heard of it.
     outcomes: Outcomes,
     /// What runs that wait for input take.
@@ -229,7 +231,7 @@ impl Runner {
         // Runs that wait keep their slots: some must be left for calls that do not ask.
         let (parked, shares) = (Arc::default(), Shares::of_slots(bounds.running));
         let held = Arc::default();
-        let (joining, outcomes) = (Arc::default(), Outcomes::default());
+        let (joining, digests, outcomes) = (Arc::default(), Digests::default(), Outcomes::default());
         Self(Arc::new(Shared {
             store,
             jobs,
@@ -239,6 +241,7 @@ impl Runner {
             admission,
             parked,
             joining,
+            digests,
             outcomes,
             shares,
             held,
@@ -248,24 +251,20 @@ impl Runner {
 
     /// Runs `call` on `inner` as `plan` says.
     pub fn run<S: McpService>(&self, inner: S, call: Call, plan: Plan) -> Reply {
-        let repeat = match Repeat::of(&self.0.store, &plan, &call) {
-            Ok(repeat) => repeat,
+        let sought = match Sought::of(&plan, &call) {
+            Ok(sought) => sought,
             Err(error) => return Reply::ready(Outcome::Error(error)),
         };
         // A repeat may still join a call that runs.
-        if self.0.jobs.is_stopping() || (repeat.is_none() && self.0.is_ending()) {
+        if self.0.jobs.is_stopping() || (sought.is_none() && self.0.is_ending()) {
             return Reply::ready(Outcome::Failed(stopping()));
         }
-        let parcel = Parcel::of(&plan, &call, self.0.store.clock().now(), repeat.is_some());
-        match repeat {
-            None => {}
-            Some(repeat) => {
-                let run = Run::new(Arc::clone(&self.0), plan, &call, parcel);
-                let enter = |sender| joining::enter(run, repeat, inner, call, sender);
-                return Reply::driven(&self.0.jobs, "run a call with a key", enter);
-            }
-        }
+        let parcel = Parcel::of(&plan, &call, self.0.store.clock().now(), sought.is_some());
         let run = Run::new(Arc::clone(&self.0), plan, &call, parcel);
+        if let Some(sought) = sought {
+            let enter = |sender| joining::enter(run, sought, inner, call, sender);
+            return Reply::driven(&self.0.jobs, "run a call with a key", enter);
+        }
         Reply::driven(&self.0.jobs, "run a call", |sender| run.drive(inner, call, sender))
     }
 

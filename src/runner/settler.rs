@@ -10,7 +10,7 @@ use super::wishes::forget;
 use crate::jobs::Jobs;
 use crate::protocol::Failure;
 use crate::store::{ChangeError, End, Ending, Keep, Store};
-use crate::task::{Cause, State, Task, TaskId};
+use crate::task::{Cause, KeySource, State, Task, TaskId};
 
 /// The duty to end one task.
 #[derive(Debug)]
@@ -62,6 +62,12 @@ impl Settler {
     pub(super) fn outlives_caller(&self) -> bool {
         let reservation = self.owed.as_ref().and_then(|owed| owed.reservation.as_ref());
         reservation.is_some_and(|reservation| reservation.repeat().outlives_caller())
+    }
+
+    /// Where the key of the call comes from, while that is taken.
+    pub(super) fn key(&self) -> Option<KeySource> {
+        let reservation = self.owed.as_ref().and_then(|owed| owed.reservation.as_ref());
+        reservation.map(|reservation| reservation.repeat().key.source())
     }
 
     /// The task.

@@ -8,10 +8,11 @@ use super::attend::Attendance;
 use super::given_up::never_read;
 use super::live::Live;
 use super::remember::end_of_failure;
+use super::running::Running;
 use super::seat::Seat;
 use super::{Kept, Linger};
 use crate::history::End;
-use crate::protocol::{Failure, Outcome, StopCause};
+use crate::protocol::{Failure, Outcome, Reason, StopCause};
 use crate::task::Canceller;
 
 /// How long a result may still win after a stop.
@@ -73,11 +74,38 @@ impl Attendance {
         }
     }
 
-    /// Whether an outcome says that the server never had the call. A run that was found again, or that is the second one,
-    /// was taken before.
+    /// Whether it may be that the server never got the call: its request is not read yet.
+    pub(super) fn may_be_unread(&self) -> bool {
+        self.is_first() && self.running.is_unwritten()
+    }
+
+    /// Ends a call whose request is not read when the proxy stops. If it can be withdrawn, the call is one that waits.
+    pub(super) async fn leave_unread(&mut self, seat: Seat) {
+        if self.is_stopped_unread(StopCause::GivenUp(Reason::Stopping)).await {
+            self.never_ran(&seat).await;
+            return self.run.leave_waiting(seat).await;
+        }
+        if self.may_be_left(&seat) {
+            return self.leave(seat);
+        }
+        self.is_lost_at_stop(seat).await;
+    }
+
+    /// Ends a call with which nobody can go on when the proxy stops.
+    pub(super) async fn is_lost_at_stop(&mut self, seat: Seat) {
+        self.remember(End::Failed);
+        self.running = Running::over();
+        seat.end(Outcome::Failed(Failure::outcome_unknown("Raincheck was stopped during the run"))).await;
+    }
+
+    /// Whether an outcome says that the server never had the call.
     pub(super) fn is_of_unsent(&self, outcome: &Outcome) -> bool {
-        let is_first = self.run.reruns == 0 && self.anchoring.is_none();
-        is_first && matches!(outcome, Outcome::Failed(failure) if failure.reason.is_of_unsent())
+        self.is_first() && matches!(outcome, Outcome::Failed(failure) if failure.reason.is_of_unsent())
+    }
+
+    /// A run that was found again, or that is the second one, was taken before.
+    fn is_first(&self) -> bool {
+        self.run.reruns == 0 && self.anchoring.is_none()
     }
 
     /// Keeps the slots while the server may still be at work, so that a loop of cancels cannot multiply runs.

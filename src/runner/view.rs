@@ -214,8 +214,14 @@ impl Seen<'_> {
             State::Completed { .. } => None,
             State::Failed { cause: Cause::Server { message, .. } } => Some(message.clone()),
             State::Failed { cause: Cause::Ours(failure) } => Some(told(self.task, failure).message),
-            State::Cancelled { by: Canceller::Owner, .. } => Some("cancelled on request".to_owned()),
-            State::Cancelled { by: Canceller::Operator, .. } => Some("cancelled by the operator".to_owned()),
+            State::Cancelled { by, sent } => {
+                let how = match by {
+                    Canceller::Owner => "cancelled on request",
+                    Canceller::Operator => "cancelled by the operator",
+                };
+                let what = if *sent { "" } else { " before it was sent; the tool has not run" };
+                Some(format!("{how}{what}"))
+            }
         }
     }
 
@@ -256,8 +262,13 @@ impl Seen<'_> {
 /// A failure of ours as those are told it who look at `task`: a call with a key that may have run is not run again
 /// under that key, whatever its caller finds out, and with `dedupe` not within its window if it was lost.
 pub fn told(task: &Task, failure: &Failure) -> Failure {
+    told_under(task.key.map(|key| key.source()), failure)
+}
+
+/// The same, of a call whose key comes from there.
+pub(super) fn told_under(key: Option<KeySource>, failure: &Failure) -> Failure {
     let mut told = failure.clone();
-    match task.key.map(|key| key.source()) {
+    match key {
         Some(KeySource::Caller) if failure.retry.retryable() != Some(true) => {
             told.message.push_str("; the same key leads to this end again, a new run needs a new key");
         }

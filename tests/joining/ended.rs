@@ -214,3 +214,16 @@ async fn what_has_a_key_is_kept_for_as_long_as_the_key_counts() {
         assert_eq!(created["ttlMs"], u64::try_from((timeout + minutes(kept)).as_millis()).unwrap());
     }
 }
+
+#[tokio::test]
+async fn the_first_caller_too_is_told_that_its_key_leads_to_the_same_end_again() {
+    let unknown = || Failure::outcome_unknown("gone");
+    let busy = || Failure::new(Reason::Busy, "busy", Retry::SOON);
+    for (failure, is_used_up) in [(unknown(), true), (busy(), false)] {
+        let mut proxy = Proxy::new(policy(Mode::Sync));
+        let held = proxy.send(call(Kind::Plain)).await;
+        proxy.next_sent().await.1.done(Outcome::Failed(failure));
+        let Outcome::Failed(told) = outcome(held).await else { panic!() };
+        assert_eq!(told.message.contains("the same key leads to this end again"), is_used_up, "{}", told.message);
+    }
+}

@@ -60,6 +60,37 @@ async fn another_spelling_of_the_arguments_is_the_same_call() {
     proxy.assert_sent_no_more();
 }
 
+/// They are looked at apart from the thread of the connection, and are the same as before.
+#[tokio::test]
+async fn large_calls_are_the_same_or_not_as_small_ones_are() {
+    let large = |first: &str, second: &str, end: &str| {
+        let pad = "x".repeat(100_000);
+        let params = format!(r#"{{"name":"export","arguments":{{"{first}":1,"{second}":1,"pad":"{pad}{end}"}}}}"#);
+        let mut call = call(Kind::Plain);
+        call.params = Params::read(&Method::CallTool, Some(text(&params))).unwrap();
+        call
+    };
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let one = proxy.send(large("a", "b", "")).await.in_background();
+    let (_, server) = proxy.next_sent().await;
+    let two = proxy.send(large("b", "a", "")).await.in_background();
+    let other = proxy.send(large("a", "b", "y")).await;
+    assert_eq!(said(other).await["failed"], "key_reused");
+    server.done(done());
+    outcome(one).await;
+    assert_joined(outcome(two).await);
+}
+
+#[tokio::test]
+async fn a_large_call_whose_caller_leaves_before_it_was_looked_at_is_not_sent() {
+    let mut proxy = Proxy::new(policy(Mode::Auto));
+    let pad = "x".repeat(100_000);
+    drop(proxy.send(keyed(Kind::Plain, "large", export_with(json!({ "pad": pad })))).await);
+    let _next = proxy.send(keyed(Kind::Plain, "small", export())).await.in_background();
+    assert_eq!(proxy.next_sent().await.0.caller.key, Some(CallKey::read("small").unwrap()));
+    proxy.assert_sent_no_more();
+}
+
 #[tokio::test]
 async fn other_keys_and_other_owners_are_calls_of_their_own() {
     let mut proxy = ended().await;

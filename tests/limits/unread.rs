@@ -1,6 +1,6 @@
 //! Calls whose server does not read them: their requests wait to be written until the call is given up.
 
-use raincheck::protocol::{Reply, ReplySender};
+use raincheck::protocol::{CallKey, Reply, ReplySender};
 use raincheck::task::State;
 
 use super::*;
@@ -11,6 +11,7 @@ fn assert_never_sent(failure: &Value, how: &str) {
     assert_eq!(failure["data"]["reason"], "not_started", "{failure}");
     let message = failure["message"].as_str().unwrap();
     assert!(message.contains(how) && message.contains("the tool has not run"), "{message}");
+    assert!(message.contains("the server has not read the request"), "{message}");
 }
 
 /// The next call, which its server does not read before it is stopped.
@@ -94,7 +95,9 @@ async fn a_cancelled_task_that_was_never_read_says_that_nothing_was_sent() {
     let sender = unread(&mut proxy).await;
     proxy.value(call("tasks/cancel", json!({ "taskId": id }))).await;
     is_withdrawn(sender).await;
-    assert_eq!(proxy.ended(&id).await["status"], "cancelled");
+    let ended = proxy.ended(&id).await;
+    assert_eq!(ended["status"], "cancelled");
+    assert_eq!(ended["statusMessage"], "cancelled on request before it was sent; the tool has not run");
     let owner = proxy.store.owner(&Principal::Named("ann".into()));
     let task = proxy.store.get(&owner, &id.parse().unwrap()).await.unwrap().unwrap();
     assert!(matches!(task.state, State::Cancelled { sent: false, .. }), "{:?}", task.state);
@@ -119,4 +122,66 @@ async fn an_operator_ends_a_held_call_that_was_never_read_as_one_that_has_not_ru
     let failure = failed(reply).await;
     assert_eq!(failure.reason, Reason::NotStarted, "{}", failure.message);
     assert!(failure.message.contains("operator has cancelled"), "{}", failure.message);
+}
+
+/// A call with a key.
+#[expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+fn keyed() -> Call {
+    let mut call = of("ann");
+    call.caller.key = Some(CallKey::read("k").unwrap());
+    call
+}
+
+/// A proxy on whose call the grace time of a stop is over while its server does not read it; the next process, and what the
+/// caller was told.
+#[expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+async fn stopped(policy: ToolPolicy) -> (Proxy, Value) {
+    let mut proxy = Proxy::ruled(policy.clone(), BOUNDS, budget(3));
+    let reply = proxy.send(keyed()).await.in_background();
+    let withdrawn = tokio::spawn(is_withdrawn(unread(&mut proxy).await));
+    let told = tokio::spawn(reply.outcome());
+    let proxy = proxy.restarted(policy, BOUNDS, budget(3)).await;
+    withdrawn.await.unwrap();
+    (proxy, support::calls::shown(timeout(PATIENCE, told).await.unwrap().unwrap()))
+}
+
+#[tokio::test]
+async fn a_call_that_was_never_read_ends_at_a_stop_as_not_sent_and_its_price_and_its_key_are_free() {
+    for mode in [Mode::Task, Mode::Sync] {
+        let (mut proxy, told) = stopped(ToolPolicy { mode, price: cost(2), ..policy(mode) }).await;
+        if mode == Mode::Task {
+            let task = proxy.ended(&id_of(&told)).await;
+            assert_eq!(task["error"]["data"]["reason"], "stopping", "{task}");
+            assert_eq!(task["error"]["data"]["retryable"], true, "{task}");
+        } else {
+            assert_eq!(told["failed"], "stopping", "{told}");
+        }
+        assert!(spent(&proxy).abs() < f64::EPSILON, "{}", spent(&proxy));
+        let _again = proxy.send(keyed()).await.in_background();
+        proxy.next_sent().await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_may_run_again_and_was_never_read_is_left_to_the_next_process_as_one_that_waits() {
+    let again = ToolPolicy { price: cost(2), on_lost: OnLost::Rerun, ..policy(Mode::Task) };
+    let (mut proxy, told) = stopped(again).await;
+    let (_, _sender) = proxy.next_sent().await;
+    let owner = proxy.store.owner(&Principal::Named("ann".into()));
+    let task = proxy.store.get(&owner, &id_of(&told).parse().unwrap()).await.unwrap().unwrap();
+    assert_eq!(task.reruns, 0, "it was never begun");
+}
+
+#[tokio::test]
+async fn a_call_that_was_read_in_the_moment_of_a_stop_may_have_run() {
+    let mut proxy = Proxy::new(policy(Mode::Task));
+    let id = id_of(&proxy.value(keyed()).await);
+    let sender = unread(&mut proxy).await;
+    let read = tokio::spawn(async move {
+        sender.cancelled().await;
+        drop(sender);
+    });
+    let proxy = proxy.stops(policy(Mode::Task)).await;
+    read.await.unwrap();
+    assert_eq!(proxy.ended(&id).await["error"]["data"]["reason"], "outcome_unknown");
 }

@@ -5,6 +5,7 @@
 //! after a restart. Whether the first caller got a handle makes no difference to the others.
 
 mod claim;
+mod digests;
 mod outcome;
 mod party;
 mod places;
@@ -13,14 +14,17 @@ mod repeat;
 mod wait;
 
 pub(super) use claim::NotMade;
+pub(super) use digests::Digests;
 pub(super) use outcome::{JOINED, cancelled};
 pub(super) use party::{Party, Round};
 pub(super) use places::{Joining, Reservation};
 pub(super) use rejoin::{Retrier, rejoin};
-pub(super) use repeat::Repeat;
+pub(super) use repeat::{Repeat, Sought};
 pub(super) use wait::Waiter;
 
+use self::digests::LARGE;
 use self::places::{Entry, Outlook, Stage};
+use self::repeat::{Arguments, arguments};
 use super::run::Run;
 use super::seat::Held;
 use super::{Promotion, stopping};
@@ -37,11 +41,35 @@ enum Found {
 }
 
 /// Sees a call with a key through: runs it, or joins the call that has the key.
-pub(super) async fn enter<S: McpService>(run: Run, repeat: Repeat, inner: S, call: Call, sender: ReplySender) {
-    let found = Box::pin(find(&run, &repeat, &call, sender)).await;
+pub(super) async fn enter<S: McpService>(run: Run, sought: Sought, inner: S, call: Call, sender: ReplySender) {
+    let found = Box::pin(look(&run, sought, &call, sender)).await;
     if let Found::First(held) = found {
         Box::pin(run.drive_held(inner, call, held)).await;
     }
+}
+
+async fn look(run: &Run, sought: Sought, call: &Call, sender: ReplySender) -> Found {
+    let (store, server) = (&run.shared.store, &run.plan.server);
+    let arguments = if call.params.raw().len() < LARGE {
+        arguments(store, run.plan.what.name(), &call.params)
+    } else {
+        tokio::select! {
+            biased;
+            () = sender.cancelled() => return Found::Joined,
+            arguments = of_large(run, call) => match arguments {
+                Some(arguments) => arguments,
+                None => return answered(sender, not_compared()),
+            },
+            () = run.shared.jobs.stopping() => return answered(sender, stopping()),
+        }
+    };
+    find(run, &Repeat::of(store, server, call, sought, arguments), call, sender).await
+}
+
+/// The digest of what a large call asks for.
+async fn of_large(run: &Run, call: &Call) -> Option<Arguments> {
+    let (store, tool, params) = (run.shared.store.clone(), run.plan.what.name().to_owned(), call.params.clone());
+    run.shared.digests.of(move || arguments(&store, &tool, &params)).await
 }
 
 async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> Found {
@@ -119,6 +147,12 @@ async fn join(run: &Run, call: &Call, id: TaskId, sender: ReplySender) -> Found 
 fn answered(sender: ReplySender, failure: Failure) -> Found {
     sender.done(Outcome::Failed(failure));
     Found::Joined
+}
+
+/// The arguments could not be looked at.
+fn not_compared() -> Failure {
+    let message = "the call could not be compared with earlier ones, and was not sent";
+    Failure::new(Reason::NotStarted, message, Retry::SOON)
 }
 
 /// The key was used for something else.

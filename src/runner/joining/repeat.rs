@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::Dedupe;
 use crate::protocol::error::code;
-use crate::protocol::{Call, Principal, RpcError, canonical};
+use crate::protocol::{Call, Params, Principal, RpcError, canonical};
 use crate::runner::{Plan, What};
 use crate::store::{Claim, Store};
 use crate::task::{KeyDigest, KeySource};
@@ -27,11 +27,21 @@ pub(in crate::runner) enum Origin {
     Derived,
 }
 
-impl Repeat {
-    /// What makes `call` the same as another; `None` if it is one of its own. -32602 for a key that means nothing, as
+/// That a call may be the same as another, before its arguments were looked at.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::runner) struct Sought {
+    within: Option<Duration>,
+    origin: Origin,
+}
+
+/// A digest of what a call asks for.
+pub(in crate::runner) type Arguments = [u8; 32];
+
+impl Sought {
+    /// Whether `call` may be the same as another; `None` if it is one of its own. -32602 for a key that means nothing, as
     /// all who are anonymous would share it.
-    pub(in crate::runner) fn of(store: &Store, plan: &Plan, call: &Call) -> Result<Option<Self>, RpcError> {
-        let What::Tool(tool) = &plan.what else { return Ok(None) };
+    pub(in crate::runner) fn of(plan: &Plan, call: &Call) -> Result<Option<Self>, RpcError> {
+        let What::Tool(_) = &plan.what else { return Ok(None) };
         // A retry with answers goes on with its own run.
         if call.params.request_state().is_some() {
             return Ok(None);
@@ -47,20 +57,30 @@ impl Repeat {
         if *principal == Principal::Anonymous {
             return if key.is_some() { Err(anonymous()) } else { Ok(None) };
         }
-        let owner = store.owner(principal);
-        let arguments = call.params.raw().member("arguments").map(|arguments| canonical(&arguments));
-        // No arguments are not the same as empty ones.
-        let present = [u8::from(arguments.is_some())];
-        let asked: [&[u8]; 3] = [tool.as_bytes(), &present, arguments.as_deref().unwrap_or_default()];
-        let arguments = store.seal("arguments", &asked);
-        let whose: [&[u8]; 3] = [&[owner.scheme()], owner.digest(), plan.server.as_bytes()];
+        let origin = if key.is_some() { Origin::Caller(plan.policy.key_window) } else { Origin::Derived };
+        Ok(Some(Self { within, origin }))
+    }
+}
+
+/// The digest of what a call of `tool` asks for. It takes long if that is large.
+pub(super) fn arguments(store: &Store, tool: &str, params: &Params) -> Arguments {
+    let arguments = params.raw().member("arguments").map(|arguments| canonical(&arguments));
+    // No arguments are not the same as empty ones.
+    let present = [u8::from(arguments.is_some())];
+    let asked: [&[u8]; 3] = [tool.as_bytes(), &present, arguments.as_deref().unwrap_or_default()];
+    store.seal("arguments", &asked)
+}
+
+impl Repeat {
+    /// What makes `call`, which asks for this, the same as another.
+    pub(super) fn of(store: &Store, server: &str, call: &Call, sought: Sought, arguments: Arguments) -> Self {
+        let Sought { within, origin } = sought;
+        let owner = store.owner(&call.caller.principal);
+        let whose: [&[u8]; 3] = [&[owner.scheme()], owner.digest(), server.as_bytes()];
         let [scheme, digest, server] = whose;
-        let (key, origin) = match key {
-            Some(key) => {
-                let key = store.seal("idempotency key", &[scheme, digest, server, key.as_str().as_bytes()]);
-                (key, Origin::Caller(plan.policy.key_window))
-            }
-            None => (store.seal("derived key", &[scheme, digest, server, &arguments]), Origin::Derived),
+        let key = match &call.caller.key {
+            Some(key) => store.seal("idempotency key", &[scheme, digest, server, key.as_str().as_bytes()]),
+            None => store.seal("derived key", &[scheme, digest, server, &arguments]),
         };
         let source = match within {
             None => KeySource::Caller,
@@ -68,7 +88,7 @@ impl Repeat {
             Some(window) => KeySource::Window(window),
         };
         let key = KeyDigest::from_bytes(key).from_source(source);
-        Ok(Some(Self { key, claim: Claim { arguments, within }, origin }))
+        Self { key, claim: Claim { arguments, within }, origin }
     }
 
     /// How long the outcome is kept, if outcomes of the tool are kept for `keep`.
