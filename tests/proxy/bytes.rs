@@ -63,7 +63,7 @@ async fn nothing_that_a_server_says_is_lost() {
     assert_eq!(ended.outcome(), format!(r#"{{"resultType":"complete",{members}}}"#));
 
     // An error is kept word for word as well.
-    let error = r#"{"code":-32050,"message":"the roof leaks","data":{"n":9007199254740995,"zzz":[]},"extra":1}"#;
+    let error = r#"{"code":-32010,"message":"the roof leaks","data":{"n":9007199254740995,"zzz":[]},"extra":1}"#;
     let id = client.handle("task", "{}").await;
     upstream.run().await.fails(error).await;
     let failed = client.ended(&id).await;
