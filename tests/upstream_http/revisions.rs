@@ -118,3 +118,25 @@ async fn a_server_that_has_left_sessions_behind_gets_the_refused_call_without_on
         client.close().await;
     }
 }
+
+#[tokio::test]
+async fn a_tool_of_an_older_server_that_fails_with_the_code_of_a_revision_is_not_run_again() {
+    for status in ["400 Bad Request", "404 Not Found"] {
+        let server = Server::legacy(move |seen: Seen, wire: Wire| async move {
+            match seen.method() {
+                "tools/call" => {
+                    let error = json!({ "code": -32022, "message": "disk full" });
+                    let body = json!({ "jsonrpc": "2.0", "id": seen.body["id"], "error": error });
+                    wire.respond(status, JSON, &body.to_string()).await
+                }
+                _ => wire.json(&seen.result(&json!({}))).await,
+            }
+        })
+        .await;
+        let client = client_of(&server, UpstreamEra::Legacy);
+        let seen = client.call("writes").await;
+        assert_eq!((seen.error().code(), seen.error().message()), (-31022, "disk full"), "{status}");
+        assert_eq!((server.seen_of("tools/call").len(), server.seen_of("initialize").len()), (1, 1), "{status}");
+        client.close().await;
+    }
+}

@@ -174,3 +174,16 @@ async fn a_cancel_is_sent_again_for_no_longer_than_its_call_lingers() {
     client.jobs.idle().await;
     assert!((1..=2).contains(&server.seen_of("notifications/cancelled").len()));
 }
+
+#[tokio::test]
+async fn an_answer_that_was_lost_does_not_get_to_a_call_that_was_cancelled_since() {
+    // The answer, then the cancel, which is sent again.
+    let server = server(Fault::Status("503 Service Unavailable"), 2, false).await;
+    let client = client_of(&server, |_| {});
+    let (reply, ask) = asking(&client).await;
+    ask.answer(yes());
+    server.saw(|seen| seen.verb == "POST" && seen.id() == "q1").await;
+    reply.cancel();
+    all(reply).await.says("told");
+    assert_eq!((answers(&server), server.seen_of("notifications/cancelled").len()), (1, 2));
+}

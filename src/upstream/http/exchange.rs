@@ -220,7 +220,9 @@ impl<'a> Exchange<'a> {
         if refusal.status == StatusCode::UNAUTHORIZED {
             self.call.caller.principal.refused();
         }
-        if let Some(error) = failures::of_revision(&refusal) {
+        if let Some(error) = failures::of_revision(&refusal)
+            && is_of_the_server(&self.link, self.forwarded).await
+        {
             // It was not taken, so it may go again when the server was asked what it speaks now.
             match &self.link {
                 Link::Session(session) => session.gone(),
@@ -432,6 +434,15 @@ impl<'a> Exchange<'a> {
             Link::Session(session) => session.limits(),
             Link::Modern(connect) => connect.limits(),
         }
+    }
+}
+
+/// Whether a server that refuses the revision of a request refuses that of any. A tool of an older server may have run, and
+/// may have a use of its own for the code.
+async fn is_of_the_server(link: &Link, forwarded: &HeaderMap) -> bool {
+    match link {
+        Link::Session(session) => matches!(session.check(forwarded).await, Ok(Health::Gone)),
+        Link::Modern(_) => true,
     }
 }
 

@@ -6,6 +6,7 @@ use http::header::HeaderMap;
 use super::answer::{self, Answer};
 use super::client::SendError;
 use super::events::Item;
+use super::failures;
 use super::ids::{self, Named};
 use super::session::{ACKNOWLEDGE, HttpSession};
 use crate::protocol::message::{self, MessageError, RequestId};
@@ -36,6 +37,7 @@ impl HttpSession {
                 return Ok(Health::Known);
             }
             Ok(match Answer::read(response, self.limits()).await {
+                Ok(Answer::Refused(refusal)) if failures::of_revision(&refusal).is_some() => Health::Gone,
                 Ok(Answer::Refused(refusal)) if refusal.answers(id).is_some() => Health::Known,
                 _ => Health::Gone,
             })

@@ -422,11 +422,12 @@ impl InFlight {
         }
     }
 
-    /// Nobody needs to find it again: it has its outcome, or is to stop.
+    /// Nobody needs to find it again: it has its outcome, or is to stop. No answer that was lost on its way is to get to it
+    /// any more.
     pub(super) fn ended(&mut self) {
-        if std::mem::replace(&mut self.anchored, false) {
-            self.session.life().anchored -= 1;
-        }
+        let mut life = self.session.life();
+        life.anchored -= usize::from(std::mem::replace(&mut self.anchored, false));
+        life.repeats.left(self.id);
     }
 
     /// It has its answer, so nobody needs to stop it any more.

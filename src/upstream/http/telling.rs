@@ -125,9 +125,14 @@ impl HttpSession {
         first: Option<OwnedSemaphorePermit>,
     ) -> Result<(), Untold> {
         let (message, until) = (message.shared(), Instant::now() + limit);
+        // From the first time on: a process that ends now must not be resumed behind the question.
+        let mut place = match about {
+            About::Question { call: Some(_), .. } => self.repeating(about),
+            About::Question { call: None, .. } | About::Cancel { .. } => None,
+        };
         let mut sent = self.try_to_tell(forwarded, message.clone()).await;
         drop(first);
-        let (mut place, mut backoff, mut attempts) = (None, FIRST_WAIT, 1_u32);
+        let (mut backoff, mut attempts) = (FIRST_WAIT, 1_u32);
         loop {
             let (untold, asked) = match sent {
                 Sent::Taken => return Ok(()),
