@@ -1,32 +1,37 @@
 //! Digests of large arguments, which take a while: they are made apart from the threads that serve connections, so that
 //! nobody else waits for them there.
 
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+
+use crate::protocol::Principal;
+use crate::share::Places;
 
 /// From this many bytes of parameters on a call is large.
 pub(in crate::runner) const LARGE: usize = 64 * 1024;
 
-/// As many are made at a time in the whole process: the other cores are for those who serve.
+/// As many are made at a time in the whole process, of which no owner takes all while there are others: the other cores are
+/// for those who serve.
 const AT_ONCE: usize = 2;
 
 /// Where they are made. Clones share the places.
 #[derive(Clone, Debug)]
-pub(in crate::runner) struct Digests(Arc<Semaphore>);
+pub(in crate::runner) struct Digests(Places);
 
 impl Default for Digests {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
+        Self(Places::new(AT_ONCE))
     }
 }
 
 impl Digests {
-    /// What `work` makes, when its turn comes; `None` if it panicked. Dropped before its turn, it is never begun; later it
-    /// keeps its place to its end.
-    pub(super) async fn of<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let place = Arc::clone(&self.0).acquire_owned().await.ok()?;
+    /// What `work` makes for this owner, when it has a place; `None` if it panicked. Dropped before that, it is never begun;
+    /// later it keeps its place to its end.
+    pub(super) async fn of<T: Send + 'static>(
+        &self,
+        principal: &Principal,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let place = self.0.wait(principal).await;
         let work = move || {
             let made = work();
             drop(place);
@@ -54,7 +59,7 @@ mod tests {
         let (digests, (begun, mut begins)) = (Digests::default(), unbounded_channel());
         let work = |number: usize| {
             let ((go, gate), begun) = (mpsc::channel::<()>(), begun.clone());
-            let made = digests.of(move || {
+            let made = digests.of(&Principal::Local, move || {
                 begun.send(number).unwrap();
                 let _ = gate.recv_timeout(PATIENCE);
                 number
@@ -79,5 +84,21 @@ mod tests {
         fourth_go.send(()).unwrap();
         assert_eq!(timeout(PATIENCE, fourth).await.unwrap(), Some(4));
         assert_eq!(begins.recv().await, Some(4));
+    }
+
+    #[tokio::test]
+    async fn one_owner_leaves_a_place_to_another() {
+        let digests = Digests::default();
+        let [ann, bo] = ["ann", "bo"].map(|name| Principal::Named(name.into()));
+        let (go, gate) = mpsc::channel::<()>();
+        let mut first = Box::pin(digests.of(&ann, move || gate.recv_timeout(PATIENCE).is_ok()));
+        assert!((&mut first).now_or_never().is_none());
+        let mut second = Box::pin(digests.of(&ann, || true));
+        assert!((&mut second).now_or_never().is_none());
+        assert_eq!(timeout(PATIENCE, digests.of(&bo, || true)).await.unwrap(), Some(true));
+        assert!((&mut second).now_or_never().is_none(), "ann has one place already");
+        go.send(()).unwrap();
+        assert_eq!(timeout(PATIENCE, first).await.unwrap(), Some(true));
+        assert_eq!(timeout(PATIENCE, second).await.unwrap(), Some(true));
     }
 }

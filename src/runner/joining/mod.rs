@@ -69,7 +69,7 @@ async fn look(run: &Run, sought: Sought, call: &Call, sender: ReplySender) -> Fo
 /// The digest of what a large call asks for.
 async fn of_large(run: &Run, call: &Call) -> Option<Arguments> {
     let (store, tool, params) = (run.shared.store.clone(), run.plan.what.name().to_owned(), call.params.clone());
-    run.shared.digests.of(move || arguments(&store, &tool, &params)).await
+    run.shared.digests.of(&run.principal, move || arguments(&store, &tool, &params)).await
 }
 
 async fn find(run: &Run, repeat: &Repeat, call: &Call, sender: ReplySender) -> Found {
