@@ -21,9 +21,12 @@ async fn ended_task(client: &mut Connection, machine: &Machine, value: u64) -> V
 /// A process whose host has left while a task runs, as soon as it says by a note that its store will be free; and the
 /// handle of the task.
 async fn left_running(machine: &Machine) -> (Connection, Value) {
+    let before = machine.ledger("hold");
     let mut client = machine.start(&["--after", "1ms"]);
     let id = client.call("hold", json!({})).await;
     let handle = client.answer(&id).await["result"]["taskId"].clone();
+    // A task that has not begun is for the next process.
+    machine.noted("hold", before + 1).await;
     client.end_input();
     crate::signs::files("the note", machine.folder.path(), crate::PATIENCE, || machine.stores().len() == 2).await;
     (client, handle)
