@@ -140,3 +140,26 @@ async fn a_tool_of_an_older_server_that_fails_with_the_code_of_a_revision_is_not
         client.close().await;
     }
 }
+
+#[tokio::test]
+async fn where_nobody_knows_whose_code_it_is_the_call_is_not_sent_again_and_the_session_not_used_again() {
+    for ping in ["404 Not Found", "400 Bad Request", "503 Service Unavailable"] {
+        let server = Server::legacy(move |seen: Seen, wire: Wire| async move {
+            match seen.method() {
+                "ping" => wire.status(ping).await,
+                _ => not_spoken(wire, &seen, "2026-07-28").await,
+            }
+        })
+        .await;
+        let client = client_of(&server, UpstreamEra::Legacy);
+        for calls in 1..=2 {
+            assert_eq!(client.call("writes").await.error().code(), -31022, "{ping}");
+            assert_eq!(
+                (server.seen_of("tools/call").len(), server.seen_of("initialize").len()),
+                (calls, calls),
+                "{ping}"
+            );
+        }
+        client.close().await;
+    }
+}

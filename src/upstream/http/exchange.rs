@@ -14,7 +14,7 @@ use super::endpoint::{self, JSON_FIRST};
 use super::events::{End, EventStream, Item};
 use super::failures;
 use super::ids::{self, Named};
-use super::own::Health;
+use super::own::{Health, Spoken};
 use super::reconnect::Resume;
 use super::resume::Anchors;
 use super::session::{Forgotten, HttpSession};
@@ -220,15 +220,22 @@ impl<'a> Exchange<'a> {
         if refusal.status == StatusCode::UNAUTHORIZED {
             self.call.caller.principal.refused();
         }
-        if let Some(error) = failures::of_revision(&refusal)
-            && is_of_the_server(&self.link, self.forwarded).await
-        {
-            // It was not taken, so it may go again when the server was asked what it speaks now.
+        if let Some(error) = failures::of_revision(&refusal) {
+            let spoken = match &self.link {
+                Link::Session(session) => session.is_spoken(self.forwarded).await,
+                Link::Modern(_) => Spoken::No,
+            };
             match &self.link {
+                // A tool of an older server may have run, and have a use of its own for the code.
+                Link::Session(_) if spoken == Spoken::Yes => {}
                 Link::Session(session) => session.gone(),
                 Link::Modern(connect) => connect.forget(),
             }
-            return self.end(Step::Again(Outcome::Failed(outcome::not_spoken(self.server, error))));
+            return self.end(match spoken {
+                // It was not taken, so it may go again when the server was asked what it speaks now.
+                Spoken::No => Step::Again(Outcome::Failed(outcome::not_spoken(self.server, error))),
+                Spoken::Yes | Spoken::Unknown => Step::Done(failures::refused(self.server, self.link.era(), refusal)),
+            });
         }
         match &self.link {
             Link::Session(session) if is_forgotten(session, self.forwarded, &refusal, self.id).await => {
@@ -434,15 +441,6 @@ impl<'a> Exchange<'a> {
             Link::Session(session) => session.limits(),
             Link::Modern(connect) => connect.limits(),
         }
-    }
-}
-
-/// Whether a server that refuses the revision of a request refuses that of any. A tool of an older server may have run, and
-/// may have a use of its own for the code.
-async fn is_of_the_server(link: &Link, forwarded: &HeaderMap) -> bool {
-    match link {
-        Link::Session(session) => matches!(session.check(forwarded).await, Ok(Health::Gone)),
-        Link::Modern(_) => true,
     }
 }
 

@@ -25,6 +25,17 @@ pub(super) enum Health {
     Gone,
 }
 
+/// Whether a server speaks the revision of a session that it has taken up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoken {
+    /// It answers.
+    Yes,
+    /// It refuses a ping with that reason.
+    No,
+    /// Neither: nobody knows whether it took a call, and the session is not used any more.
+    Unknown,
+}
+
 impl HttpSession {
     /// Asks the server whether it knows the session, by a `ping`.
     pub(super) async fn check(&self, forwarded: &HeaderMap) -> Result<Health, SendError> {
@@ -37,7 +48,6 @@ impl HttpSession {
                 return Ok(Health::Known);
             }
             Ok(match Answer::read(response, self.limits()).await {
-                Ok(Answer::Refused(refusal)) if failures::of_revision(&refusal).is_some() => Health::Gone,
                 Ok(Answer::Refused(refusal)) if refusal.answers(id).is_some() => Health::Known,
                 _ => Health::Gone,
             })
@@ -49,6 +59,18 @@ impl HttpSession {
             Health::Gone => self.gone(),
         }
         Ok(health)
+    }
+
+    /// Whether the server speaks the revision of the session, asked by a ping.
+    pub(super) async fn is_spoken(&self, forwarded: &HeaderMap) -> Spoken {
+        let id = self.next_id();
+        let ping = wire::own_request("ping", ServerEra::Legacy, id);
+        let asked = async { Answer::read(self.post(forwarded, ping, None).await.ok()?, self.limits()).await.ok() };
+        match tokio::time::timeout(ACKNOWLEDGE / 2, asked).await {
+            Ok(Some(Answer::Refused(refusal))) if failures::of_revision(&refusal).is_some() => Spoken::No,
+            Ok(Some(Answer::Messages(_) | Answer::Events(_))) => Spoken::Yes,
+            Ok(Some(Answer::Refused(_) | Answer::Nothing(_)) | None) | Err(_) => Spoken::Unknown,
+        }
     }
 
     /// The answer to the request `id`; `None` if there is none.
