@@ -1,8 +1,6 @@
 //! The two directions of a connection: where its messages come from, and how they are sent.
 
-use std::future::Future;
-
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
