@@ -95,7 +95,7 @@ async fn what_an_owner_left_waits_for_input_in_the_same_share_as_what_it_calls_a
     for _ in 0..3 {
         proxy.value(of()).await;
     }
-    proxy.next_sent().await;
+    let _running = proxy.next_sent().await;
     let mut proxy = proxy.restarted(policy(Mode::Task), EIGHT, OwnerRules::default()).await;
     let left = [proxy.next_sent().await.1, proxy.next_sent().await.1];
     let mut asked = Vec::new();

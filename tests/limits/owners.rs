@@ -147,7 +147,7 @@ async fn what_a_named_owner_left_has_the_limits_of_that_name_after_a_restart() {
         for _ in 0..4 {
             proxy.value(call()).await;
         }
-        proxy.next_sent().await;
+        let _running = proxy.next_sent().await;
         let mut proxy = proxy.restarted(policy(Mode::Task), BOUNDS, rules.clone()).await;
         let (sent, _running) = proxy.next_sent().await;
         assert_eq!(sent.caller.principal, principal);
@@ -166,7 +166,7 @@ async fn what_an_owner_left_whose_name_is_not_in_the_config_counts_with_what_it_
     for _ in 0..4 {
         proxy.value(of("of a gateway")).await;
     }
-    proxy.next_sent().await;
+    let _running = proxy.next_sent().await;
     let mut proxy = proxy.restarted(policy(Mode::Task), BOUNDS, rules).await;
     let (_, running) = proxy.next_sent().await;
     let new = proxy.value(of("of a gateway")).await;
