@@ -12,21 +12,21 @@ use crate::client::{Client, all, call_of, caller, client, client_with, config, w
 use crate::http_server::{Seen, Server, Wire, notification};
 
 /// What a test lets a server do with a message: the responses to its POST, and what is said on the event stream.
-struct Turn {
+pub(crate) struct Turn {
     /// The status of the response; `None` resets the connection.
-    status: Option<&'static str>,
+    pub(crate) status: Option<&'static str>,
     /// Events that are sent.
-    says: Vec<String>,
+    pub(crate) says: Vec<String>,
     /// Whether the event stream ends then.
-    ends: bool,
+    pub(crate) ends: bool,
 }
 
 impl Turn {
-    fn says(text: impl Into<String>) -> Self {
-        Self { status: Some("202 Accepted"), says: vec![text.into()], ends: false }
+    pub(crate) fn says(text: impl Into<String>) -> Self {
+        Self { says: vec![text.into()], ..Self::quiet() }
     }
 
-    fn quiet() -> Self {
+    pub(crate) fn quiet() -> Self {
         Self { status: Some("202 Accepted"), says: Vec::new(), ends: false }
     }
 }
@@ -34,10 +34,14 @@ impl Turn {
 type Streams = Arc<Mutex<Vec<mpsc::UnboundedSender<Option<String>>>>>;
 
 /// A server whose event stream is at `/mcp`, and which takes messages at the address that `endpoint` names.
-async fn server(refusal: &'static str, endpoint: &'static str, turn: fn(&Seen) -> Turn) -> Server {
-    let streams = Streams::default();
+pub(crate) async fn server(
+    refusal: &'static str,
+    endpoint: &'static str,
+    turn: impl Fn(&Seen) -> Turn + Send + Sync + 'static,
+) -> Server {
+    let (streams, turn) = (Streams::default(), Arc::new(turn));
     Server::start(move |seen: Seen, mut wire: Wire| {
-        let streams = Arc::clone(&streams);
+        let (streams, turn) = (Arc::clone(&streams), Arc::clone(&turn));
         async move {
             if seen.verb == "GET" {
                 let (said, mut says) = mpsc::unbounded_channel();
@@ -86,7 +90,7 @@ fn done(seen: &Seen) -> Turn {
     }
 }
 
-fn configured(server: &Server) -> Client {
+pub(crate) fn configured(server: &Server) -> Client {
     let mut config = config(server);
     let Transport::Http { url, headers, forward } = config.transport else { panic!() };
     config.transport = Transport::Sse { url, headers, forward };
@@ -126,7 +130,7 @@ async fn calls_share_one_event_stream_and_answers_find_their_calls_in_any_order(
         ("tools/call", "last") => {
             let mut says = vec![seen.progress(1), seen.says("last")];
             says.extend(WAITING.lock().unwrap().drain(..));
-            Turn { status: Some("202 Accepted"), says, ends: false }
+            Turn { says, ..Turn::quiet() }
         }
         ("tools/call", tool) => {
             WAITING.lock().unwrap().insert(0, seen.says(tool));
@@ -192,7 +196,7 @@ async fn a_stream_of_pings_without_an_endpoint_is_no_connection() {
 #[tokio::test]
 async fn a_stream_that_ends_in_mid_call_leaves_the_outcome_unknown_and_the_next_call_finds_a_new_session() {
     let server = server("404 Not Found", "/m", |seen| match seen.tool() {
-        "breaks" => Turn { status: Some("202 Accepted"), says: Vec::new(), ends: true },
+        "breaks" => Turn { ends: true, ..Turn::quiet() },
         _ => done(seen),
     })
     .await;
@@ -215,7 +219,7 @@ async fn what_the_response_to_a_message_says_is_believed_where_it_says_something
             _ => return done(seen),
         };
         let says = if status.is_none() { vec![seen.says("answered all the same")] } else { Vec::new() };
-        Turn { status, says, ends: false }
+        Turn { status, says, ..Turn::quiet() }
     }
     let server = server("404 Not Found", "/m", turn).await;
     let client = configured(&server);
@@ -272,7 +276,7 @@ async fn what_belongs_to_no_call_is_passed_over() {
         "tools/call" => {
             let list_changed = notification("notifications/tools/list_changed", &Value::Null);
             let says = vec!["no json".to_owned(), list_changed, format!("[{}]", seen.says("done"))];
-            Turn { status: Some("200 OK"), says, ends: false }
+            Turn { status: Some("200 OK"), says, ..Turn::quiet() }
         }
         _ => Turn::quiet(),
     })

@@ -31,13 +31,15 @@ pub(super) struct Posts {
     pub(super) jobs: Jobs,
     /// How many requests may be on their way at a time: some servers answer a POST only when its call is done.
     pub(super) room: Arc<Semaphore>,
+    /// How many notes may be sent again at a time.
+    pub(super) repeats: Arc<Semaphore>,
 }
 
 /// Requests that may be on their way at a time.
 pub(super) const ROOM: usize = 256;
 
 /// How long the server may take to acknowledge a notification or an answer, which hold back what comes after them.
-const NOTE: Duration = Duration::from_secs(10);
+pub(super) const NOTE: Duration = Duration::from_secs(10);
 /// How long it may take to acknowledge a request. The answer does not come on the response.
 const REQUEST: Duration = Duration::from_mins(1);
 /// How long an answer may still come on the event stream for a request whose POST was lost on the way.
@@ -50,20 +52,10 @@ impl Posts {
         self.forwarded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn post(&self, message: Rope) -> Result<http::Response<ServerBody>, SendError> {
+    pub(super) async fn post(&self, message: Rope) -> Result<http::Response<ServerBody>, SendError> {
         let mut request = self.endpoint.post(&self.headers(), JSON_FIRST, message);
         *request.uri_mut() = self.uri.clone();
         self.endpoint.send_once(request).await
-    }
-
-    async fn note(&self, message: Rope) {
-        let sent = tokio::time::timeout(NOTE, async { drain(self.post(message).await?).await });
-        match sent.await {
-            Ok(Ok(status)) if status.is_success() => {}
-            Ok(Ok(status)) => tracing::debug!(%status, "a server did not take a message"),
-            Ok(Err(error)) => tracing::debug!(%error, "a message could not be sent to a server"),
-            Err(_) => tracing::debug!("a server did not acknowledge a message"),
-        }
     }
 
     async fn request(self, connection: Connection, id: u64, message: Rope, permit: OwnedSemaphorePermit) {
@@ -108,7 +100,7 @@ impl Outbound for Posts {
     async fn send(&mut self, connection: &Connection, message: Outgoing) -> Result<(), Broken> {
         match message {
             // In order: servers refuse calls before they have seen `notifications/initialized`.
-            Outgoing::Note(note) => self.note(note).await,
+            Outgoing::Note(note) => self.note(connection, note).await,
             Outgoing::Request(id, message) => {
                 let permit = Arc::clone(&self.room).acquire_owned().await.map_err(|_| Broken::Untouched)?;
                 let (posts, connection) = (self.clone(), connection.clone());
@@ -128,8 +120,7 @@ impl Outbound for Posts {
 }
 
 /// Reads what is left of a response.
-async fn drain(response: http::Response<ServerBody>) -> Result<StatusCode, SendError> {
-    let status = response.status();
+pub(super) async fn drain(response: http::Response<ServerBody>) {
     let mut body = response.into_body();
     let mut read = 0;
     while let Some(Ok(frame)) = body.frame().await {
@@ -138,5 +129,4 @@ async fn drain(response: http::Response<ServerBody>) -> Result<StatusCode, SendE
             break;
         }
     }
-    Ok(status)
 }
