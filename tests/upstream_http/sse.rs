@@ -15,6 +15,8 @@ use crate::http_server::{Seen, Server, Wire, notification};
 pub(crate) struct Turn {
     /// The status of the response; `None` resets the connection.
     pub(crate) status: Option<&'static str>,
+    /// The body of the response, which is JSON.
+    pub(crate) body: Option<String>,
     /// Events that are sent.
     pub(crate) says: Vec<String>,
     /// Whether the event stream ends then.
@@ -27,7 +29,12 @@ impl Turn {
     }
 
     pub(crate) fn quiet() -> Self {
-        Self { status: Some("202 Accepted"), says: Vec::new(), ends: false }
+        Self { status: Some("202 Accepted"), body: None, says: Vec::new(), ends: false }
+    }
+
+    /// The response is this JSON.
+    fn body(text: impl Into<String>) -> Self {
+        Self { status: Some("200 OK"), body: Some(text.into()), ..Self::quiet() }
     }
 }
 
@@ -70,9 +77,12 @@ pub(crate) async fn server(
                 _ => turn(&seen),
             };
             let stream = streams.lock().unwrap().last().cloned();
-            let wire = match turn.status {
-                Some(status) => wire.status(status).await,
-                None => wire.reset(),
+            let wire = match (turn.status, turn.body) {
+                (Some(status), Some(body)) => {
+                    wire.respond(status, &[("Content-Type", "application/json")], &body).await
+                }
+                (Some(status), None) => wire.status(status).await,
+                (None, _) => wire.reset(),
             };
             for text in turn.says.into_iter().map(Some).chain(turn.ends.then_some(None)) {
                 let _ = stream.as_ref().map(|stream| stream.send(text));
@@ -91,10 +101,14 @@ fn done(seen: &Seen) -> Turn {
 }
 
 pub(crate) fn configured(server: &Server) -> Client {
+    configured_with(server, &Limits::default())
+}
+
+fn configured_with(server: &Server, limits: &Limits) -> Client {
     let mut config = config(server);
     let Transport::Http { url, headers, forward } = config.transport else { panic!() };
     config.transport = Transport::Sse { url, headers, forward };
-    client_with(config, &Limits::default())
+    client_with(config, limits)
 }
 
 #[tokio::test]
@@ -235,6 +249,80 @@ async fn what_the_response_to_a_message_says_is_believed_where_it_says_something
         assert_eq!(server.seen_by("GET").len(), streams, "{tool}");
     }
     client.call("lost on the way").await.says("answered all the same");
+}
+
+#[tokio::test]
+async fn an_answer_in_the_response_to_its_message_is_taken() {
+    let server = server("404 Not Found", "/m", |seen| match seen.tool() {
+        "error" => Turn::body(
+            json!({ "jsonrpc": "2.0", "id": seen.id(), "error": { "code": 7, "message": "no" } }).to_string(),
+        ),
+        _ if seen.is("tools/call") => Turn::body(seen.says("in the body")),
+        _ => Turn::quiet(),
+    })
+    .await;
+    let client = configured(&server);
+    client.call("t").await.says("in the body");
+    assert_eq!(client.call("error").await.error().code(), 7);
+    client.call("t").await.says("in the body");
+    assert_eq!(server.seen_by("GET").len(), 1, "one session");
+}
+
+#[tokio::test]
+async fn a_server_that_answers_all_in_responses_needs_its_stream_for_the_address_only() {
+    let server = Server::start(|seen: Seen, mut wire: Wire| async move {
+        if seen.verb == "GET" {
+            wire.events().await;
+            wire.raw("event: endpoint\ndata: /m\n\n").await;
+            wire.closed().await;
+            return wire;
+        }
+        match seen.method() {
+            "initialize" => wire.initialize(&seen, "s").await,
+            "tools/call" => wire.json(&seen.says("done")).await,
+            _ => wire.status("202 Accepted").await,
+        }
+    })
+    .await;
+    configured(&server).call("t").await.says("done");
+}
+
+#[tokio::test]
+async fn of_two_answers_the_first_counts_and_one_to_another_call_in_a_response_none() {
+    let first = Mutex::new(None);
+    let server = server("404 Not Found", "/m", move |seen| match seen.tool() {
+        "twice" => {
+            *first.lock().unwrap() = Some(seen.says("again"));
+            Turn::body(seen.says("first"))
+        }
+        "once" => {
+            Turn { says: vec![seen.says("once")], ..Turn::body(r#"{"jsonrpc":"2.0","id":777,"result":{"wrong":1}}"#) }
+        }
+        "next" => {
+            let again = first.lock().unwrap().take().unwrap();
+            Turn { says: vec![again, seen.says("next")], ..Turn::body(r#"{"ok":true}"#) }
+        }
+        _ => Turn::quiet(),
+    })
+    .await;
+    let client = configured(&server);
+    client.call("twice").await.says("first");
+    client.call("next").await.says("next");
+    client.call("once").await.says("once");
+    assert_eq!(server.seen_by("GET").len(), 1, "one session");
+}
+
+#[tokio::test]
+async fn an_answer_in_a_response_is_read_up_to_the_limit_of_a_message() {
+    let server = server("404 Not Found", "/m", |seen| match seen.tool() {
+        "" => Turn::quiet(),
+        "large" => Turn::body(seen.says(&"x".repeat(100 << 10))),
+        _ => Turn::body(seen.says("small")),
+    })
+    .await;
+    let client = configured_with(&server, &Limits { message: 10 << 10, ..Limits::default() });
+    assert_eq!(client.call("large").await.failure().reason, Reason::TooLarge);
+    client.call("t").await.says("small");
 }
 
 #[tokio::test]

@@ -281,6 +281,17 @@ impl Connection {
         self.0.pending.settle(id, outcome);
     }
 
+    /// Whether somebody waits for the answer to the request `id`, which was sent.
+    pub(in crate::upstream) fn awaits(&self, id: u64) -> bool {
+        self.0.pending.awaits(RequestId::from_number(id).token())
+    }
+
+    /// Takes the answer to the request `id` in, which came in another way than all messages.
+    pub(in crate::upstream) fn answered(&self, id: u64, outcome: Outcome) {
+        self.0.answers.fetch_add(1, Ordering::Relaxed);
+        self.peer().answered(Some(RequestId::from_number(id).token()), outcome);
+    }
+
     fn refuse(&self) {
         self.0.pending.refuse();
         self.0.over.cancel();
