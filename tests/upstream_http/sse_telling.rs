@@ -28,13 +28,14 @@ fn turn_with(status: Option<&'static str>) -> Turn {
     Turn { status, ..Turn::quiet() }
 }
 
-/// A server whose tool `asks` asks. A message that is no call goes to `told`; with `None` it is taken, and the call answered.
+/// A server whose tool `asks` asks `q1`, and when it is called again `q2`. A message that is no call goes to `told`; with `None` it is taken, and the call answered.
 async fn asking(told: impl Fn(&Seen) -> Option<Turn> + Send + Sync + 'static) -> Server {
-    let call = Mutex::new(None);
+    let (call, asked) = (Mutex::new(None), AtomicUsize::new(0));
     server("404 Not Found", "/m", move |seen| match (seen.method(), seen.tool()) {
         ("tools/call", tool) => {
             *call.lock().unwrap() = Some(seen.clone());
-            if tool == "asks" { Turn::says(question("q1")) } else { Turn::quiet() }
+            let next = || question(&format!("q{}", asked.fetch_add(1, Ordering::SeqCst) + 1));
+            if tool == "asks" { Turn::says(next()) } else { Turn::quiet() }
         }
         _ => told(seen).unwrap_or_else(|| Turn::says(call.lock().unwrap().as_ref().unwrap().says("told"))),
     })
@@ -165,6 +166,25 @@ async fn an_answer_that_was_withdrawn_or_refused_is_not_sent_again_and_one_that_
         assert_eq!(result(reply).await["content"][0]["text"], "told", "{status}");
         assert_eq!((answers(&server, "q1"), answers(&server, "q2")), (1, 4), "{status}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_is_not_sent_again_when_its_session_has_ended() {
+    // The answer of the next session, which is lost twice, is the clock.
+    let lost = AtomicUsize::new(0);
+    let server = asking(move |seen| match seen.id().as_str() {
+        Some("q1") => Some(Turn { ends: true, ..turn_with(FAULTS[0]) }),
+        _ => (lost.fetch_add(1, Ordering::SeqCst) < 2).then(|| turn_with(FAULTS[0])),
+    })
+    .await;
+    let client = configured(&server);
+    let (reply, ask) = asks(&client).await;
+    ask.answer(yes());
+    assert_eq!(all(reply).await.failure().reason, Reason::OutcomeUnknown);
+    let (reply, ask) = asks(&client).await;
+    ask.answer(yes());
+    assert_eq!(result(reply).await["content"][0]["text"], "told");
+    assert_eq!((answers(&server, "q1"), answers(&server, "q2"), server.seen_by("GET").len()), (1, 3, 2));
 }
 
 #[tokio::test]
