@@ -93,6 +93,11 @@ impl SseParser {
         self.limit = limit;
     }
 
+    /// Events of a body that goes on behind this one: its id is the last until another one comes.
+    pub fn set_last_id(&mut self, id: &str) {
+        self.last_id = Some(id.into());
+    }
+
     /// Takes the next bytes of the body. The events in them come out of [`SseParser::next_event`].
     pub fn feed(&mut self, chunk: Bytes) {
         if self.chunk.is_empty() {

@@ -240,6 +240,11 @@ impl Pending {
         true
     }
 
+    /// Whether the server has a call and has not answered it, as far as that is remembered.
+    pub(super) fn is_unanswered(&self, id: u64) -> bool {
+        self.table().entries.contains_key(&id)
+    }
+
     /// Begins to stop a call.
     pub(super) fn stop(&self, id: u64) -> Stopped {
         let mut table = self.table();

@@ -18,6 +18,7 @@ mod resuming;
 mod revisions;
 mod sessions;
 mod sse;
+mod sse_telling;
 mod stopping;
 mod streams;
 mod telling;

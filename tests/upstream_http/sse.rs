@@ -12,32 +12,43 @@ use crate::client::{Client, all, call_of, caller, client, client_with, config, w
 use crate::http_server::{Seen, Server, Wire, notification};
 
 /// What a test lets a server do with a message: the responses to its POST, and what is said on the event stream.
-struct Turn {
+pub(crate) struct Turn {
     /// The status of the response; `None` resets the connection.
-    status: Option<&'static str>,
+    pub(crate) status: Option<&'static str>,
+    /// The body of the response, which is JSON.
+    pub(crate) body: Option<String>,
     /// Events that are sent.
-    says: Vec<String>,
+    pub(crate) says: Vec<String>,
     /// Whether the event stream ends then.
-    ends: bool,
+    pub(crate) ends: bool,
 }
 
 impl Turn {
-    fn says(text: impl Into<String>) -> Self {
-        Self { status: Some("202 Accepted"), says: vec![text.into()], ends: false }
+    pub(crate) fn says(text: impl Into<String>) -> Self {
+        Self { says: vec![text.into()], ..Self::quiet() }
     }
 
-    fn quiet() -> Self {
-        Self { status: Some("202 Accepted"), says: Vec::new(), ends: false }
+    pub(crate) fn quiet() -> Self {
+        Self { status: Some("202 Accepted"), body: None, says: Vec::new(), ends: false }
+    }
+
+    /// The response is this JSON.
+    fn body(text: impl Into<String>) -> Self {
+        Self { status: Some("200 OK"), body: Some(text.into()), ..Self::quiet() }
     }
 }
 
 type Streams = Arc<Mutex<Vec<mpsc::UnboundedSender<Option<String>>>>>;
 
 /// A server whose event stream is at `/mcp`, and which takes messages at the address that `endpoint` names.
-async fn server(refusal: &'static str, endpoint: &'static str, turn: fn(&Seen) -> Turn) -> Server {
-    let streams = Streams::default();
+pub(crate) async fn server(
+    refusal: &'static str,
+    endpoint: &'static str,
+    turn: impl Fn(&Seen) -> Turn + Send + Sync + 'static,
+) -> Server {
+    let (streams, turn) = (Streams::default(), Arc::new(turn));
     Server::start(move |seen: Seen, mut wire: Wire| {
-        let streams = Arc::clone(&streams);
+        let (streams, turn) = (Arc::clone(&streams), Arc::clone(&turn));
         async move {
             if seen.verb == "GET" {
                 let (said, mut says) = mpsc::unbounded_channel();
@@ -66,9 +77,12 @@ async fn server(refusal: &'static str, endpoint: &'static str, turn: fn(&Seen) -
                 _ => turn(&seen),
             };
             let stream = streams.lock().unwrap().last().cloned();
-            let wire = match turn.status {
-                Some(status) => wire.status(status).await,
-                None => wire.reset(),
+            let wire = match (turn.status, turn.body) {
+                (Some(status), Some(body)) => {
+                    wire.respond(status, &[("Content-Type", "application/json")], &body).await
+                }
+                (Some(status), None) => wire.status(status).await,
+                (None, _) => wire.reset(),
             };
             for text in turn.says.into_iter().map(Some).chain(turn.ends.then_some(None)) {
                 let _ = stream.as_ref().map(|stream| stream.send(text));
@@ -86,11 +100,15 @@ fn done(seen: &Seen) -> Turn {
     }
 }
 
-fn configured(server: &Server) -> Client {
+pub(crate) fn configured(server: &Server) -> Client {
+    configured_with(server, &Limits::default())
+}
+
+fn configured_with(server: &Server, limits: &Limits) -> Client {
     let mut config = config(server);
     let Transport::Http { url, headers, forward } = config.transport else { panic!() };
     config.transport = Transport::Sse { url, headers, forward };
-    client_with(config, &Limits::default())
+    client_with(config, limits)
 }
 
 #[tokio::test]
@@ -126,7 +144,7 @@ async fn calls_share_one_event_stream_and_answers_find_their_calls_in_any_order(
         ("tools/call", "last") => {
             let mut says = vec![seen.progress(1), seen.says("last")];
             says.extend(WAITING.lock().unwrap().drain(..));
-            Turn { status: Some("202 Accepted"), says, ends: false }
+            Turn { says, ..Turn::quiet() }
         }
         ("tools/call", tool) => {
             WAITING.lock().unwrap().insert(0, seen.says(tool));
@@ -192,7 +210,7 @@ async fn a_stream_of_pings_without_an_endpoint_is_no_connection() {
 #[tokio::test]
 async fn a_stream_that_ends_in_mid_call_leaves_the_outcome_unknown_and_the_next_call_finds_a_new_session() {
     let server = server("404 Not Found", "/m", |seen| match seen.tool() {
-        "breaks" => Turn { status: Some("202 Accepted"), says: Vec::new(), ends: true },
+        "breaks" => Turn { ends: true, ..Turn::quiet() },
         _ => done(seen),
     })
     .await;
@@ -215,7 +233,7 @@ async fn what_the_response_to_a_message_says_is_believed_where_it_says_something
             _ => return done(seen),
         };
         let says = if status.is_none() { vec![seen.says("answered all the same")] } else { Vec::new() };
-        Turn { status, says, ends: false }
+        Turn { status, says, ..Turn::quiet() }
     }
     let server = server("404 Not Found", "/m", turn).await;
     let client = configured(&server);
@@ -231,6 +249,80 @@ async fn what_the_response_to_a_message_says_is_believed_where_it_says_something
         assert_eq!(server.seen_by("GET").len(), streams, "{tool}");
     }
     client.call("lost on the way").await.says("answered all the same");
+}
+
+#[tokio::test]
+async fn an_answer_in_the_response_to_its_message_is_taken() {
+    let server = server("404 Not Found", "/m", |seen| match seen.tool() {
+        "error" => Turn::body(
+            json!({ "jsonrpc": "2.0", "id": seen.id(), "error": { "code": 7, "message": "no" } }).to_string(),
+        ),
+        _ if seen.is("tools/call") => Turn::body(seen.says("in the body")),
+        _ => Turn::quiet(),
+    })
+    .await;
+    let client = configured(&server);
+    client.call("t").await.says("in the body");
+    assert_eq!(client.call("error").await.error().code(), 7);
+    client.call("t").await.says("in the body");
+    assert_eq!(server.seen_by("GET").len(), 1, "one session");
+}
+
+#[tokio::test]
+async fn a_server_that_answers_all_in_responses_needs_its_stream_for_the_address_only() {
+    let server = Server::start(|seen: Seen, mut wire: Wire| async move {
+        if seen.verb == "GET" {
+            wire.events().await;
+            wire.raw("event: endpoint\ndata: /m\n\n").await;
+            wire.closed().await;
+            return wire;
+        }
+        match seen.method() {
+            "initialize" => wire.initialize(&seen, "s").await,
+            "tools/call" => wire.json(&seen.says("done")).await,
+            _ => wire.status("202 Accepted").await,
+        }
+    })
+    .await;
+    configured(&server).call("t").await.says("done");
+}
+
+#[tokio::test]
+async fn of_two_answers_the_first_counts_and_one_to_another_call_in_a_response_none() {
+    let first = Mutex::new(None);
+    let server = server("404 Not Found", "/m", move |seen| match seen.tool() {
+        "twice" => {
+            *first.lock().unwrap() = Some(seen.says("again"));
+            Turn::body(seen.says("first"))
+        }
+        "once" => {
+            Turn { says: vec![seen.says("once")], ..Turn::body(r#"{"jsonrpc":"2.0","id":777,"result":{"wrong":1}}"#) }
+        }
+        "next" => {
+            let again = first.lock().unwrap().take().unwrap();
+            Turn { says: vec![again, seen.says("next")], ..Turn::body(r#"{"ok":true}"#) }
+        }
+        _ => Turn::quiet(),
+    })
+    .await;
+    let client = configured(&server);
+    client.call("twice").await.says("first");
+    client.call("next").await.says("next");
+    client.call("once").await.says("once");
+    assert_eq!(server.seen_by("GET").len(), 1, "one session");
+}
+
+#[tokio::test]
+async fn an_answer_in_a_response_is_read_up_to_the_limit_of_a_message() {
+    let server = server("404 Not Found", "/m", |seen| match seen.tool() {
+        "" => Turn::quiet(),
+        "large" => Turn::body(seen.says(&"x".repeat(100 << 10))),
+        _ => Turn::body(seen.says("small")),
+    })
+    .await;
+    let client = configured_with(&server, &Limits { message: 10 << 10, ..Limits::default() });
+    assert_eq!(client.call("large").await.failure().reason, Reason::TooLarge);
+    client.call("t").await.says("small");
 }
 
 #[tokio::test]
@@ -272,7 +364,7 @@ async fn what_belongs_to_no_call_is_passed_over() {
         "tools/call" => {
             let list_changed = notification("notifications/tools/list_changed", &Value::Null);
             let says = vec!["no json".to_owned(), list_changed, format!("[{}]", seen.says("done"))];
-            Turn { status: Some("200 OK"), says, ends: false }
+            Turn { status: Some("200 OK"), says, ..Turn::quiet() }
         }
         _ => Turn::quiet(),
     })

@@ -214,6 +214,88 @@ async fn a_broken_stream_goes_on_behind_its_last_event() {
 }
 
 #[tokio::test]
+async fn an_event_id_that_was_taken_back_is_not_resumed_behind_and_one_with_a_nul_is_none() {
+    for (id, resumed) in [("", 0), ("a\0b", 1)] {
+        let server = Server::legacy(move |seen, mut wire| async move {
+            wire.events().await;
+            wire.raw(format!("id: a-1\nretry: 0\ndata: {}\n\n", seen.progress(1))).await;
+            wire.raw(format!("id: {id}\ndata: {}\n\n", seen.progress(2))).await;
+            wire
+        })
+        .await;
+        let seen = client(&server).call("t").await;
+        assert_eq!((seen.failure().reason, seen.progress.len()), (Reason::OutcomeUnknown, 2));
+        let asked = server.seen_by("GET").into_iter().filter(|seen| seen.header("last-event-id").is_some());
+        let asked: Vec<_> = asked.map(|seen| seen.header("last-event-id").unwrap().to_owned()).collect();
+        assert_eq!(asked, vec!["a-1"; resumed], "{id:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_id_lasts_on_a_resumed_stream_that_names_none_until_it_is_taken_back() {
+    let streams = Arc::new(AtomicUsize::new(0));
+    let server = Server::start(move |seen, mut wire| {
+        let streams = Arc::clone(&streams);
+        async move {
+            match (seen.verb.as_str(), seen.method(), seen.header("last-event-id")) {
+                ("POST", "initialize", _) => return wire.initialize(&seen, "s").await,
+                ("POST", "tools/call", _) => {
+                    wire.events().await;
+                    wire.raw("id: a\nretry: 0\ndata: \n\n").await;
+                }
+                ("GET", _, Some("a")) => {
+                    wire.events().await;
+                    // Nothing but a comment, then the end of resuming.
+                    let first = streams.fetch_add(1, Ordering::Relaxed) == 0;
+                    wire.raw(if first { ": hello\n\n" } else { "id\n\n" }).await;
+                }
+                ("GET", _, _) => return wire.status("405 Method Not Allowed").await,
+                _ => return wire.status("202 Accepted").await,
+            }
+            wire
+        }
+    })
+    .await;
+    assert_eq!(client(&server).call("t").await.failure().reason, Reason::OutcomeUnknown);
+    assert_eq!(server.seen().iter().filter(|seen| seen.header("last-event-id") == Some("a")).count(), 2);
+}
+
+#[tokio::test]
+async fn the_listen_stream_is_not_taken_up_behind_an_event_id_that_was_taken_back() {
+    let listened = Arc::new(AtomicUsize::new(0));
+    let server = Server::start(move |seen, mut wire| {
+        let listened = Arc::clone(&listened);
+        async move {
+            match (seen.verb.as_str(), seen.method()) {
+                ("POST", "initialize") => wire.initialize(&seen, "s").await,
+                ("POST", "tools/call") => wire.json(&seen.says("done")).await,
+                ("GET", _) => match listened.fetch_add(1, Ordering::Relaxed) {
+                    0 => {
+                        wire.events().await;
+                        wire.raw("retry: 1\nid: a\ndata: \n\n").await;
+                        wire
+                    }
+                    1 => {
+                        wire.events().await;
+                        wire.raw("retry: 1\nid\n\n").await;
+                        wire
+                    }
+                    _ => wire.status("405 Method Not Allowed").await,
+                },
+                _ => wire.status("202 Accepted").await,
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    client.call("t").await.says("done");
+    server.saw(|_| server.seen_by("GET").len() == 3).await;
+    let ids: Vec<_> =
+        server.seen_by("GET").iter().map(|seen| seen.header("last-event-id").map(str::to_owned)).collect();
+    assert_eq!(ids, [None, Some("a".to_owned()), None]);
+}
+
+#[tokio::test]
 async fn a_server_that_wants_to_be_asked_at_once_again_and_again_is_asked_with_pauses() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);

@@ -123,6 +123,19 @@ async fn the_last_answer_of_a_server_that_dies_is_delivered() {
 }
 
 #[tokio::test]
+async fn the_last_answer_needs_no_line_end_when_the_output_ends_but_must_be_whole() {
+    for exits in [true, false] {
+        let bench = Bench::new("plain");
+        let last = |text: &str| bench.call("last-words", json!({ "text": text, "exits": exits }));
+        let whole = r#"{"jsonrpc":"2.0","id":ID,"result":{"last":true}}"#;
+        assert_eq!(result(last(whole)).await, json!({ "last": true }), "{exits}");
+        let half = whole.strip_suffix("}}").unwrap();
+        assert_eq!(failure(last(half)).await.reason, Reason::OutcomeUnknown, "{exits}");
+        bench.upstream.close().await;
+    }
+}
+
+#[tokio::test]
 async fn a_cancel_that_kills_the_server_loses_its_other_calls_and_nothing_more() {
     let bench = Bench::new("dies-of-cancel");
     let other = bench.call("hold", json!({}));

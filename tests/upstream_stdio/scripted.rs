@@ -323,6 +323,17 @@ impl Server {
                 self.answer(id, &json!({ "last": true }));
                 exit(3);
             }
+            // Writes what the arguments say in place of an answer, without the end of the line, and ends its output or itself.
+            "last-words" => {
+                let text = arguments["text"].as_str().unwrap().replace("ID", &id.to_string());
+                let mut output = std::io::stdout().lock();
+                output.write_all(text.as_bytes()).unwrap();
+                output.flush().unwrap();
+                if arguments["exits"].as_bool().unwrap() {
+                    exit(3);
+                }
+                nix::unistd::dup2_stdout(std::fs::File::open("/dev/null").unwrap()).unwrap();
+            }
             "ask" => self.ask(id),
             // Asks what the arguments say, and answers with what it was told.
             "question" => {

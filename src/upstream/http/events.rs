@@ -68,6 +68,14 @@ impl EventStream {
         Self { body: Body::Open(body), parser: SseParser::new(limit), look: Look::Later, name: None }
     }
 
+    /// The same, of a stream that goes on behind the event with this id.
+    pub(super) fn behind(mut self, id: Option<&str>) -> Self {
+        if let Some(id) = id {
+            self.parser.set_last_id(id);
+        }
+        self
+    }
+
     /// Events that come from now on may have that many bytes.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.parser.set_limit(limit);
@@ -125,7 +133,7 @@ impl EventStream {
         self.name.as_deref()
     }
 
-    /// The id of the last whole event that had one.
+    /// The id of the last whole event that had one; `None` if the server took that back by an empty one.
     pub(super) fn last_id(&self) -> Option<&str> {
         self.parser.last_id()
     }

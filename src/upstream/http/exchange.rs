@@ -270,10 +270,8 @@ impl<'a> Exchange<'a> {
                 return;
             }
         };
-        if let Some(id) = stream.last_id()
-            && self.resume.last_id.as_deref() != Some(id)
-        {
-            self.resume.last_id = Some(id.to_owned());
+        if self.resume.last_id.as_deref() != stream.last_id() {
+            self.resume.last_id = stream.last_id().map(str::to_owned);
         }
         self.resume.retry = stream.retry().or(self.resume.retry);
         match item {

@@ -58,8 +58,9 @@ async fn attempts(session: &HttpSession) {
     tracing::debug!("a server keeps ending its listen stream; it is not opened again in this session");
 }
 
-async fn attempt(session: &HttpSession, last_id: &mut Option<HeaderValue>) -> Next {
-    let response = match session.get(&session.forwarded(), last_id.clone()).await {
+async fn attempt(session: &HttpSession, last_id: &mut Option<String>) -> Next {
+    let behind = last_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok());
+    let response = match session.get(&session.forwarded(), behind).await {
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "the listen stream could not be opened");
@@ -81,12 +82,12 @@ async fn attempt(session: &HttpSession, last_id: &mut Option<HeaderValue>) -> Ne
     Next::Never
 }
 
-async fn stream(session: &HttpSession, response: Response<ServerBody>, last_id: &mut Option<HeaderValue>) -> Next {
-    let mut events = EventStream::new(response.into_body(), session.limits().message);
+async fn stream(session: &HttpSession, response: Response<ServerBody>, last_id: &mut Option<String>) -> Next {
+    let mut events = EventStream::new(response.into_body(), session.limits().message).behind(last_id.as_deref());
     loop {
         let item = events.next().await;
-        if let Some(id) = events.last_id() {
-            *last_id = HeaderValue::from_str(id).ok();
+        if last_id.as_deref() != events.last_id() {
+            *last_id = events.last_id().map(str::to_owned);
         }
         match item {
             Item::Event(data) => event(session, &data).await,

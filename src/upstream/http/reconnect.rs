@@ -95,6 +95,7 @@ impl Exchange<'_> {
                 self.resume.failures = 0;
             }
             let stream = EventStream::new(response.into_body(), self.limits().message);
+            let stream = stream.behind(self.resume.last_id.as_deref());
             self.state = State::Reading(Box::new(stream), Stream::Resumed);
         } else if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT) {
             // A conflict: the server has not seen yet that the stream before was left.

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::askers::Askers;
 use super::call::{Addressee, Fate, Seat, Verdict};
-use super::put::{self, Opened};
+use super::put::{self, Entry, Opened};
 use super::refusal;
-use super::table::{Beginning, Open, Running, Table, Target, Way};
+use super::table::{Beginning, Open, Running, Stage, Table, Target, Way};
 use crate::config::Offer;
 use crate::jobs::Jobs;
 use crate::protocol::message::{self, RequestId};
@@ -330,9 +330,10 @@ impl Floor {
         let number = table.next;
         table.next += 1;
         let withdrawn = CancellationToken::new();
-        table.open.insert(number, Open { id: id.token().clone(), target, withdrawn: withdrawn.clone() });
+        let open = Open { id: id.token().clone(), target, withdrawn: withdrawn.clone(), stage: Stage::Asked };
+        table.open.insert(number, open);
         drop(table);
-        Ok(Opened { floor: self.clone(), number, addressee, is_of_session, withdrawn })
+        Ok(Opened { entry: Entry { floor: self.clone(), number }, addressee, is_of_session, withdrawn })
     }
 
     /// A client did not declare that it can be asked this, which its server is told. Where it was offered the tool cannot do
@@ -355,9 +356,12 @@ impl Floor {
         Some(addressee)
     }
 
-    /// The call that a question is put to.
-    pub(super) fn call_asked(&self, number: u64) -> Option<u64> {
-        match self.table().open.get(&number)?.target {
+    /// A question has its answer, which is to be sent now. Returns the call that it was put to.
+    pub(super) fn is_answered(&self, number: u64) -> Option<u64> {
+        let mut table = self.table();
+        let open = table.open.get_mut(&number)?;
+        open.stage = Stage::Answered;
+        match open.target {
             Target::Call(id) => Some(id),
             Target::Client => None,
         }
@@ -369,7 +373,15 @@ impl Floor {
 
     /// Whether a question of this call is open.
     pub(in crate::upstream) fn is_asking(&self, id: u64) -> bool {
-        self.table().open.values().any(|open| open.target == Target::Call(id))
+        self.table().asks(id)
+    }
+
+    /// Whether an answer to the server's request `id` that is on its way is still of use: the server has not withdrawn the
+    /// request, and who answered it is still there.
+    pub(in crate::upstream) fn wants_answer(&self, id: &Json) -> bool {
+        let table = self.table();
+        let is_there = |open: &Open| table.addressee(open.target).is_some_and(Addressee::is_there);
+        table.open.values().any(|open| open.id == *id && !open.withdrawn.is_cancelled() && is_there(open))
     }
 
     fn offers(&self, kind: QuestionKind) -> bool {

@@ -12,9 +12,15 @@ use crate::protocol::{Answer, Ask, Asking, Event, Failure, Question, Rope};
 
 /// A question in the table, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct Entry {
     pub(super) floor: Floor,
     pub(super) number: u64,
+}
+
+/// A question that is to be put to somebody.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) entry: Entry,
     pub(super) addressee: Addressee,
     /// Whether the session asks it, and no call.
     pub(super) is_of_session: bool,
@@ -22,7 +28,7 @@ pub(super) struct Opened {
     pub(super) withdrawn: CancellationToken,
 }
 
-impl Drop for Opened {
+impl Drop for Entry {
     fn drop(&mut self) {
         self.floor.close(self.number);
     }
@@ -42,20 +48,21 @@ pub(super) async fn see_through<W, F>(
 {
     let answer = match opened.answer(asking, &question, origin).await {
         Some(Answer::Undeclared(error)) => {
-            opened.floor.undeclared(&opened.addressee, question.kind, error);
+            opened.entry.floor.undeclared(&opened.addressee, question.kind, error);
             Some(Answer::Error(refusal::undeclared(&question)))
         }
         answer => answer,
     };
-    let (floor, call) = (opened.floor.clone(), opened.floor.call_asked(opened.number));
-    drop(opened);
+    // It stays in the table until the server has the answer: it may withdraw the question up to then.
+    let Opened { entry, .. } = opened;
+    let call = entry.floor.is_answered(entry.number);
     let told = match answer {
         Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result))).await,
         Some(Answer::Error(error) | Answer::Undeclared(error)) => way(message::error(Some(&id), &error)).await,
         None => return tracing::debug!(kind = %question.kind, "the server withdrew a question"),
     };
     if let (Err(failure), Some(call)) = (told, call) {
-        floor.lose(call, failure);
+        entry.floor.lose(call, failure);
     }
 }
 
@@ -92,7 +99,7 @@ impl Opened {
             drop(asking);
             let next = match origin {
                 Origin::Call(_) => None,
-                Origin::Session | Origin::Channel => self.floor.move_on(self.number, question, origin),
+                Origin::Session | Origin::Channel => self.entry.floor.move_on(self.entry.number, question, origin),
             };
             match next {
                 Some(next) => {

@@ -61,13 +61,23 @@ pub(super) enum Way {
     None,
 }
 
-/// A question that waits for its answer.
+/// A question that waits for its answer, or whose answer is on its way.
 #[derive(Debug)]
 pub(super) struct Open {
     /// The server's id for it.
     pub(super) id: Json,
     pub(super) target: Target,
     pub(super) withdrawn: CancellationToken,
+    pub(super) stage: Stage,
+}
+
+/// How far a question is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It waits for its answer.
+    Asked,
+    /// The answer is on its way to the server.
+    Answered,
 }
 
 /// To whom a question is put.
@@ -148,14 +158,19 @@ impl Table {
         }
     }
 
+    /// The questions that wait for their answer there.
+    fn asked(&self, target: Target) -> impl Iterator<Item = &Open> {
+        self.open.values().filter(move |open| open.target == target && open.stage == Stage::Asked)
+    }
+
     /// Whether a question of this call waits for its answer.
-    fn asks(&self, call: u64) -> bool {
-        self.open.values().any(|open| open.target == Target::Call(call))
+    pub(super) fn asks(&self, call: u64) -> bool {
+        self.asked(Target::Call(call)).next().is_some()
     }
 
     /// Whether another question may be put there.
     pub(super) fn has_room(&self, target: Target) -> bool {
-        self.open.values().filter(|open| open.target == target).count() < MOST_QUESTIONS
+        self.asked(target).count() < MOST_QUESTIONS
     }
 }
 

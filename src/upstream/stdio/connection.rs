@@ -1,6 +1,8 @@
 //! One connection on which messages go both ways: calls multiplexed over the two streams of a child process, or over
 //! the event stream and the POSTs of HTTP+SSE.
 
+mod telling;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::lines::{Line, Lines};
+use super::notes::Note;
 use super::pipes::{Broken, Inbound, Outbound, Outgoing, Pipe};
 use super::scan::{Addressee, Scan};
 use super::unsent::{Request, Wanted};
@@ -47,7 +50,7 @@ struct Inner {
     requests: mpsc::Sender<Request>,
     /// Answers and notifications. They go before requests; a full queue drops them, since a server that does
     /// not read has no use for them.
-    notes: mpsc::Sender<Rope>,
+    notes: mpsc::Sender<Note>,
     modern: AtomicBool,
     noise: AtomicU64,
     answers: AtomicU64,
@@ -163,13 +166,6 @@ impl Connection {
         }
     }
 
-    fn tell_to_stop(&self, id: u64, cause: StopCause) {
-        match self.0.setup.config.cancel {
-            ForwardCancel::Forward | ForwardCancel::Ignored => self.tell(wire::cancelled(id, cause)),
-            ForwardCancel::Never => {}
-        }
-    }
-
     /// Puts a request into the queue and waits until it is settled, or given back.
     async fn hand_over(&self, request: Request, ticket: &mut Ticket) -> Option<ReplySender> {
         // If the writer has ended, the end of the connection gives the call back.
@@ -214,19 +210,6 @@ impl Connection {
         let request = |id| message::request(&RequestId::from_number(id), method, Some(params));
         let silent = || Outcome::Failed(Failure::outcome_unknown("the server did not answer"));
         tokio::time::timeout(OWN_REQUEST, self.ask(request)).await.unwrap_or_else(|_| silent())
-    }
-
-    /// Sends an answer or a notification.
-    pub(super) fn tell(&self, note: Rope) {
-        if self.0.notes.try_send(wire::line(note)).is_err() {
-            tracing::debug!(server = %self.0.setup.config.name, "the server does not read; a note to it was dropped");
-        }
-    }
-
-    /// Sends a notification, or the answer to a question, that must not get lost.
-    pub(in crate::upstream) async fn notify(&self, note: Rope) {
-        // If the writer has ended, so will the connection.
-        let _ = self.0.notes.send(wire::line(note)).await;
     }
 
     /// From now on the server is spoken to in the words of that era.
@@ -298,6 +281,17 @@ impl Connection {
         self.0.pending.settle(id, outcome);
     }
 
+    /// Whether somebody waits for the answer to the request `id`, which was sent.
+    pub(in crate::upstream) fn awaits(&self, id: u64) -> bool {
+        self.0.pending.awaits(RequestId::from_number(id).token())
+    }
+
+    /// Takes the answer to the request `id` in, which came in another way than all messages.
+    pub(in crate::upstream) fn answered(&self, id: u64, outcome: Outcome) {
+        self.0.answers.fetch_add(1, Ordering::Relaxed);
+        self.peer().answered(Some(RequestId::from_number(id).token()), outcome);
+    }
+
     fn refuse(&self) {
         self.0.pending.refuse();
         self.0.over.cancel();
@@ -352,18 +346,19 @@ impl Connection {
                 if matches!(message, Message::Result { .. } | Message::Error { .. }) {
                     self.0.answers.fetch_add(1, Ordering::Relaxed);
                 }
-                let way = self.clone();
-                let way = move |answer| async move {
-                    way.notify(answer).await;
-                    Ok(())
+                let question = match &message {
+                    Message::Request { id, .. } => Some(id.token().clone()),
+                    Message::Result { .. } | Message::Error { .. } | Message::Notification { .. } => None,
                 };
+                let way = self.clone();
+                let way = move |answer| async move { way.answer(question, answer).await };
                 if let Some(answer) = incoming::take_in(message, &self.peer(), way) {
-                    self.tell(answer);
+                    self.reply(answer);
                 }
             }
             Err(error) if matches!(error.cause, MessageFault::Batch) => self.take_in_batch(&text),
             Err(error) => match error.to_refusal().filter(|_| self.era() == ServerEra::Legacy) {
-                Some(answer) => self.tell(answer),
+                Some(answer) => self.reply(answer),
                 None => self.take_in_broken(&text, &error.cause),
             },
         }
@@ -432,7 +427,7 @@ impl Connection {
         self,
         mut outbound: impl Outbound,
         mut requests: mpsc::Receiver<Request>,
-        mut notes: mpsc::Receiver<Rope>,
+        mut notes: mpsc::Receiver<Note>,
     ) {
         loop {
             let (request, message) = tokio::select! {

@@ -5,6 +5,7 @@ pub(super) mod connection;
 pub mod guard;
 mod launch;
 pub(crate) mod lines;
+pub(super) mod notes;
 pub(super) mod pipes;
 mod process;
 pub(crate) mod scan;

@@ -10,6 +10,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::connection::Connection;
 use super::lines::Line;
+use super::notes::Note;
 use crate::protocol::Rope;
 use crate::protocol::rope::Pieces;
 
@@ -34,7 +35,7 @@ pub(in crate::upstream) enum Outgoing {
     /// A request, with its id.
     Request(u64, Rope),
     /// An answer or a notification.
-    Note(Rope),
+    Note(Note),
 }
 
 /// Why nothing can be sent any more.
@@ -63,7 +64,7 @@ impl<W> Pipe<W> {
 impl<W: AsyncWrite + Unpin + Send + 'static> Outbound for Pipe<W> {
     async fn send(&mut self, connection: &Connection, message: Outgoing) -> Result<(), Broken> {
         match message {
-            Outgoing::Note(line) => self.write(in_pieces(line)).await,
+            Outgoing::Note(note) => self.write(in_pieces(note.into_line())).await,
             Outgoing::Request(id, line) => {
                 let mut pieces = in_pieces(line);
                 let Some(first) = pieces.first_mut() else { return Ok(()) };

@@ -12,6 +12,7 @@ use super::super::connect::HttpConnect;
 use super::super::endpoint::Endpoint;
 use super::super::events::EventStream;
 use super::super::failures;
+use super::again::REPEATS;
 use super::post::{Posts, ROOM};
 use super::stream::{self, Events};
 use crate::protocol::{Caller, Failure, Outcome, Reason};
@@ -136,6 +137,7 @@ impl SseConnect {
             limits,
             jobs: self.setup.jobs.clone(),
             room: Arc::new(Semaphore::new(ROOM)),
+            repeats: Arc::new(Semaphore::new(REPEATS)),
         };
         let events = Events::new(events, limits.depth);
         let how = events.how();

@@ -1,6 +1,7 @@
 //! Servers over HTTP+SSE, the transport of 2024-11-05: one event stream on which all answers come, and POSTs to an
 //! address that its first event names. It is a connection on which messages go both ways, as stdio is.
 
+mod again;
 mod connect;
 mod post;
 mod stream;

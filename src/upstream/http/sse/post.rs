@@ -1,5 +1,8 @@
-//! What goes to a server over HTTP+SSE: a POST for each message, whose response only says that it was taken.
+//! What goes to a server over HTTP+SSE: a POST for each message, whose response only says that it was taken. Some servers
+//! answer a request there all the same.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,13 +10,16 @@ use http::header::HeaderMap;
 use http::{StatusCode, Uri};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
-use super::super::answer::{Answer, ReadLimits, Refusal};
+use super::super::answer::{Answer, Media, ReadLimits, Refusal, Unusable};
 use super::super::client::{SendError, ServerBody, Taken};
 use super::super::endpoint::{Endpoint, JSON_FIRST};
 use super::super::failures;
+use super::super::ids::{self, Named};
 use crate::jobs::Jobs;
-use crate::protocol::{Failure, Outcome, Rope};
+use crate::protocol::{Failure, Json, Message, Outcome, Rope};
+use crate::upstream::outcome;
 use crate::upstream::stdio::connection::Connection;
 use crate::upstream::stdio::pipes::{Broken, Outbound, Outgoing};
 use crate::upstream::wire::ServerEra;
@@ -31,14 +37,16 @@ pub(super) struct Posts {
     pub(super) jobs: Jobs,
     /// How many requests may be on their way at a time: some servers answer a POST only when its call is done.
     pub(super) room: Arc<Semaphore>,
+    /// How many notes may be sent again at a time.
+    pub(super) repeats: Arc<Semaphore>,
 }
 
 /// Requests that may be on their way at a time.
 pub(super) const ROOM: usize = 256;
 
 /// How long the server may take to acknowledge a notification or an answer, which hold back what comes after them.
-const NOTE: Duration = Duration::from_secs(10);
-/// How long it may take to acknowledge a request. The answer does not come on the response.
+pub(super) const NOTE: Duration = Duration::from_secs(10);
+/// How long it may take to acknowledge a request whose call is over.
 const REQUEST: Duration = Duration::from_mins(1);
 /// How long an answer may still come on the event stream for a request whose POST was lost on the way.
 const LOST: Duration = Duration::from_secs(30);
@@ -50,29 +58,24 @@ impl Posts {
         self.forwarded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn post(&self, message: Rope) -> Result<http::Response<ServerBody>, SendError> {
+    pub(super) async fn post(&self, message: Rope) -> Result<http::Response<ServerBody>, SendError> {
         let mut request = self.endpoint.post(&self.headers(), JSON_FIRST, message);
         *request.uri_mut() = self.uri.clone();
         self.endpoint.send_once(request).await
     }
 
-    async fn note(&self, message: Rope) {
-        let sent = tokio::time::timeout(NOTE, async { drain(self.post(message).await?).await });
-        match sent.await {
-            Ok(Ok(status)) if status.is_success() => {}
-            Ok(Ok(status)) => tracing::debug!(%status, "a server did not take a message"),
-            Ok(Err(error)) => tracing::debug!(%error, "a message could not be sent to a server"),
-            Err(_) => tracing::debug!("a server did not acknowledge a message"),
-        }
-    }
-
     async fn request(self, connection: Connection, id: u64, message: Rope, permit: OwnedSemaphorePermit) {
-        let Ok(sent) = tokio::time::timeout(REQUEST, self.post(message)).await else { return };
-        drop(permit);
+        let late = Instant::now() + REQUEST;
+        let Some(sent) = for_call(&connection, id, Some(permit), self.post(message)).await else { return };
         match sent {
-            Ok(response) if response.status().is_success() => {
-                let _ = tokio::time::timeout(NOTE, drain(response)).await;
-            }
+            Ok(response) if response.status().is_success() => match Media::of(response.headers()) {
+                Media::Json(_) => self.body(&connection, id, response).await,
+                Media::Events | Media::Other(_) => {
+                    let _ = tokio::time::timeout(NOTE, drain(response)).await;
+                }
+            },
+            // A gateway lost patience with a server that may well answer on the stream.
+            Ok(_) | Err(SendError { taken: Taken::Unknown, .. }) if Instant::now() > late => {}
             Ok(response) => {
                 if let Ok(Answer::Refused(refusal)) = Answer::read(response, self.limits).await {
                     self.refused(&connection, id, refusal);
@@ -80,16 +83,41 @@ impl Posts {
             }
             Err(error) => match error.taken {
                 Taken::Never | Taken::GivenBack => connection.not_taken(id),
-                Taken::Unknown => {
-                    // The answer does not need this response, so it may still come.
-                    tokio::select! {
-                        () = tokio::time::sleep(LOST) => {}
-                        () = connection.read_to_end() => return,
-                    }
-                    let how = format!("{error} ({}), and no answer came on the event stream", error.why());
-                    connection.settle(id, Outcome::Failed(Failure::outcome_unknown(&how)));
-                }
+                Taken::Unknown => lost(&connection, id, &format!("{error} ({})", error.why())).await,
             },
+        }
+    }
+
+    /// Takes the answer to the request `id` out of its response, if there is one.
+    async fn body(&self, connection: &Connection, id: u64, response: http::Response<ServerBody>) {
+        let media = Media::of(response.headers());
+        let is_answer =
+            response.status() == StatusCode::OK && matches!(media, Media::Json(Some(name)) if name.contains("json"));
+        let Some(read) = for_call(connection, id, None, Answer::read(response, self.limits)).await else { return };
+        let messages = match read {
+            Ok(Answer::Messages(messages)) => messages,
+            // It cannot come on the stream either.
+            Err(fault @ Unusable::TooLarge(_)) => {
+                return connection.settle(id, Outcome::Failed(failures::unusable(&fault)));
+            }
+            Err(fault @ Unusable::Broken(_)) if is_answer => {
+                return lost(connection, id, &fault.to_string()).await;
+            }
+            Ok(Answer::Events(_) | Answer::Nothing(_) | Answer::Refused(_)) | Err(_) => return,
+        };
+        let is_ours = |named: &Json| ids::named(Some(named), id) == Named::Ours;
+        for message in messages {
+            let outcome = match message {
+                Ok(Message::Result { id, result }) if is_ours(&id) => outcome::of_result(result, ServerEra::Legacy),
+                Ok(Message::Error { id: Some(id), error }) if is_ours(&id) => {
+                    outcome::of_error(&self.server, error, ServerEra::Legacy)
+                }
+                Err(error) if error.answers.as_ref().is_some_and(is_ours) => {
+                    Outcome::Failed(failures::bad_answer(&format!("the server's answer cannot be read: {error}")))
+                }
+                Ok(_) | Err(_) => continue,
+            };
+            connection.answered(id, outcome);
         }
     }
 
@@ -108,7 +136,7 @@ impl Outbound for Posts {
     async fn send(&mut self, connection: &Connection, message: Outgoing) -> Result<(), Broken> {
         match message {
             // In order: servers refuse calls before they have seen `notifications/initialized`.
-            Outgoing::Note(note) => self.note(note).await,
+            Outgoing::Note(note) => self.note(connection, note).await,
             Outgoing::Request(id, message) => {
                 let permit = Arc::clone(&self.room).acquire_owned().await.map_err(|_| Broken::Untouched)?;
                 let (posts, connection) = (self.clone(), connection.clone());
@@ -127,9 +155,36 @@ impl Outbound for Posts {
     async fn close(&mut self) {}
 }
 
+/// Does what belongs to the request `id` to its end, or until its call is over; `None` if that is long ago. The permit is
+/// given back soon in any case.
+async fn for_call<T>(
+    connection: &Connection,
+    id: u64,
+    mut permit: Option<OwnedSemaphorePermit>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    loop {
+        match tokio::time::timeout(REQUEST, &mut work).await {
+            Ok(done) => return Some(done),
+            Err(_) if connection.awaits(id) => drop(permit.take()),
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The response to the request `id` was lost, for `how`. The answer may still come, since it does not need it.
+async fn lost(connection: &Connection, id: u64, how: &str) {
+    tokio::select! {
+        () = tokio::time::sleep(LOST) => {}
+        () = connection.read_to_end() => return,
+    }
+    let how = format!("{how}, and no answer came on the event stream");
+    connection.settle(id, Outcome::Failed(Failure::outcome_unknown(&how)));
+}
+
 /// Reads what is left of a response.
-async fn drain(response: http::Response<ServerBody>) -> Result<StatusCode, SendError> {
-    let status = response.status();
+pub(super) async fn drain(response: http::Response<ServerBody>) {
     let mut body = response.into_body();
     let mut read = 0;
     while let Some(Ok(frame)) = body.frame().await {
@@ -138,5 +193,4 @@ async fn drain(response: http::Response<ServerBody>) -> Result<StatusCode, SendE
             break;
         }
     }
-    Ok(status)
 }
