@@ -21,6 +21,8 @@ pub(crate) struct Turn {
     pub(crate) says: Vec<String>,
     /// Whether the event stream ends then.
     pub(crate) ends: bool,
+    /// No response is given; what is sent here says that nobody waits for it any more.
+    pub(crate) given_up: Option<mpsc::UnboundedSender<()>>,
 }
 
 impl Turn {
@@ -29,7 +31,7 @@ impl Turn {
     }
 
     pub(crate) fn quiet() -> Self {
-        Self { status: Some("202 Accepted"), body: None, says: Vec::new(), ends: false }
+        Self { status: Some("202 Accepted"), body: None, says: Vec::new(), ends: false, given_up: None }
     }
 
     /// The response is this JSON.
@@ -76,6 +78,11 @@ pub(crate) async fn server(
                 "notifications/initialized" => Turn::quiet(),
                 _ => turn(&seen),
             };
+            if let Some(given_up) = turn.given_up {
+                wire.closed().await;
+                let _ = given_up.send(());
+                return wire;
+            }
             let stream = streams.lock().unwrap().last().cloned();
             let wire = match (turn.status, turn.body) {
                 (Some(status), Some(body)) => {

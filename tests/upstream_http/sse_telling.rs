@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use raincheck::protocol::{Abilities, Answer, Ask, Json, Principal, Reason, Reply};
 use serde_json::json;
+use tokio::sync::mpsc;
 
 use crate::client::{Client, all, call_of, caller};
 use crate::http_server::{Seen, Server, notification};
@@ -200,4 +201,23 @@ async fn an_answer_that_a_server_cannot_be_told_ends_its_call_with_the_reason() 
     assert!(message.contains("could not be sent to it: the server answered with status 401"), "{message}");
     let cancel = server.saw(|seen| seen.is("notifications/cancelled")).await;
     assert_eq!((answers(&server, "q1"), cancel.body["params"]["reason"].as_str()), (1, Some("the call was given up")));
+}
+
+#[tokio::test]
+async fn what_a_server_does_not_acknowledge_holds_back_nobody_elses_call() {
+    let (given_up, mut is_given_up) = mpsc::unbounded_channel();
+    let server = server("404 Not Found", "/m", move |seen| match (seen.method(), seen.tool()) {
+        ("tools/call", "quick") => Turn::says(seen.says("quick")),
+        ("tools/call", _) => Turn::says(question(&format!("q{}", seen.id()))),
+        _ => Turn { given_up: Some(given_up.clone()), ..Turn::quiet() },
+    })
+    .await;
+    let client = configured(&server);
+    // Refused without anybody who is asked; then cancelled.
+    let slow = client.tool("asks").await.in_background();
+    server.saw(|seen| seen.verb == "POST" && seen.text.contains("\"error\"")).await;
+    drop(slow);
+    server.saw(|seen| seen.is("notifications/cancelled")).await;
+    assert_eq!(result(client.tool("quick").await).await["content"][0]["text"], "quick");
+    assert!(is_given_up.try_recv().is_err(), "it waited for the acknowledgement");
 }

@@ -44,8 +44,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
 impl Posts {
-    /// Sends a note, and waits until it is acknowledged or lost: notes go in order. What is lost must not hold back what is
-    /// not, so that is sent again in the background.
+    /// Sends a note, and waits until it is acknowledged or lost. What is lost is sent again in the background.
     pub(super) async fn note(&self, connection: &Connection, mut note: Note) {
         let until = Instant::now() + connection.repeated_for(note.about());
         let lost = match self.try_note(note.line()).await {
@@ -56,12 +55,9 @@ impl Posts {
         let Ok(place) = Arc::clone(&self.repeats).try_acquire_owned() else {
             return give_up(connection, note, &lost, 1);
         };
-        let (posts, connection) = (self.clone(), connection.clone());
-        self.jobs.spawn("POST", async move {
-            tokio::select! {
-                () = posts.insist(&connection, note, lost, until) => {}
-                () = connection.read_to_end() => {}
-            }
+        let (posts, of) = (self.clone(), connection.clone());
+        self.in_background(connection, async move {
+            posts.insist(&of, note, lost, until).await;
             drop(place);
         });
     }

@@ -137,6 +137,7 @@ impl SseConnect {
             limits,
             jobs: self.setup.jobs.clone(),
             room: Arc::new(Semaphore::new(ROOM)),
+            notes: Arc::new(Semaphore::new(ROOM)),
             repeats: Arc::new(Semaphore::new(REPEATS)),
         };
         let events = Events::new(events, limits.depth);

@@ -21,6 +21,7 @@ use crate::jobs::Jobs;
 use crate::protocol::{Failure, Json, Message, Outcome, Rope};
 use crate::upstream::outcome;
 use crate::upstream::stdio::connection::Connection;
+use crate::upstream::stdio::notes::About;
 use crate::upstream::stdio::pipes::{Broken, Outbound, Outgoing};
 use crate::upstream::wire::ServerEra;
 
@@ -37,14 +38,16 @@ pub(super) struct Posts {
     pub(super) jobs: Jobs,
     /// How many requests may be on their way at a time: some servers answer a POST only when its call is done.
     pub(super) room: Arc<Semaphore>,
+    /// How many notes, but for those that go in order, may be on their way for the first time.
+    pub(super) notes: Arc<Semaphore>,
     /// How many notes may be sent again at a time.
     pub(super) repeats: Arc<Semaphore>,
 }
 
-/// Requests that may be on their way at a time.
+/// Requests that may be on their way at a time, and so many notes.
 pub(super) const ROOM: usize = 256;
 
-/// How long the server may take to acknowledge a notification or an answer, which hold back what comes after them.
+/// How long the server may take to acknowledge a notification or an answer.
 pub(super) const NOTE: Duration = Duration::from_secs(10);
 /// How long it may take to acknowledge a request whose call is over.
 const REQUEST: Duration = Duration::from_mins(1);
@@ -121,6 +124,17 @@ impl Posts {
         }
     }
 
+    /// Does what belongs to a connection, as long as that lasts.
+    pub(super) fn in_background(&self, connection: &Connection, work: impl Future<Output = ()> + Send + 'static) {
+        let over = connection.clone();
+        self.jobs.spawn("POST", async move {
+            tokio::select! {
+                () = work => {}
+                () = over.read_to_end() => {}
+            }
+        });
+    }
+
     fn refused(&self, connection: &Connection, id: u64, refusal: Refusal) {
         let unknown = matches!(refusal.status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST | StatusCode::GONE);
         if unknown && refusal.answers(id).is_none() {
@@ -136,23 +150,30 @@ impl Outbound for Posts {
     async fn send(&mut self, connection: &Connection, message: Outgoing) -> Result<(), Broken> {
         match message {
             // In order: servers refuse calls before they have seen `notifications/initialized`.
-            Outgoing::Note(note) => self.note(connection, note).await,
-            Outgoing::Request(id, message) => {
-                let permit = Arc::clone(&self.room).acquire_owned().await.map_err(|_| Broken::Untouched)?;
-                let (posts, connection) = (self.clone(), connection.clone());
-                self.jobs.spawn("POST", async move {
-                    let over = connection.clone();
-                    tokio::select! {
-                        () = posts.request(connection, id, message, permit) => {}
-                        () = over.read_to_end() => {}
-                    }
+            Outgoing::Note(note) if *note.about() == About::Nothing => self.note(connection, note).await,
+            // One that is slow to be acknowledged must not hold back what others say.
+            Outgoing::Note(note) => {
+                let permit = place(&self.notes).await?;
+                let (posts, of) = (self.clone(), connection.clone());
+                self.in_background(connection, async move {
+                    posts.note(&of, note).await;
+                    drop(permit);
                 });
+            }
+            Outgoing::Request(id, message) => {
+                let permit = place(&self.room).await?;
+                self.in_background(connection, self.clone().request(connection.clone(), id, message, permit));
             }
         }
         Ok(())
     }
 
     async fn close(&mut self) {}
+}
+
+/// A place for a message on its way. None is ever closed.
+async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Broken> {
+    Arc::clone(places).acquire_owned().await.map_err(|_| Broken::Untouched)
 }
 
 /// Does what belongs to the request `id` to its end, or until its call is over; `None` if that is long ago. The permit is
