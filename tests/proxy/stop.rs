@@ -120,7 +120,7 @@ async fn a_second_signal_ends_it_at_once_and_what_ran_is_recorded_by_the_next_pr
     proxy.terminate();
     proxy.says("stopping:").await;
     proxy.terminate();
-    assert_eq!(proxy.end().await.code(), Some(130));
+    assert_eq!(proxy.end().await.code(), Some(143));
     let proxy = ground.start().await;
     let lost = proxy.client().ended(&id).await.result();
     assert_eq!(lost["error"]["data"], json!({ "reason": "outcome_unknown" }));
