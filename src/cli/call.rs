@@ -132,7 +132,7 @@ impl Call {
                 Ok(called) => (called, false),
                 Err(early) => {
                     let left = left(&endpoint, call.as_mut()).await;
-                    let called = left.ok_or_else(|| early.stop(self.key.is_some()))?;
+                    let called = left.ok_or_else(|| early.stop(self.key.is_some(), signals.code()))?;
                     (Ok(called), early == Early::Interrupted)
                 }
             }
@@ -183,7 +183,7 @@ impl Call {
         };
         let end = follow.run(task).await;
         display.close();
-        report(end, &id, self.common.json)
+        report(end, &id, self.common.json, signals.code())
     }
 }
 
@@ -200,11 +200,11 @@ where
 }
 
 impl Early {
-    fn stop(self, has_key: bool) -> Stop {
+    fn stop(self, has_key: bool, interrupted: u8) -> Stop {
         let goes_on = "the call goes on: repeat it with the same --key to join it";
         let becomes = if has_key { goes_on } else { "the call was cancelled" };
         match self {
-            Self::Interrupted => Stop::new(exit::INTERRUPTED, format!("interrupted; {becomes}")),
+            Self::Interrupted => Stop::new(interrupted, format!("interrupted; {becomes}")),
             Self::TimedOut => Stop::new(exit::FAILURE, format!("no answer came in time; {becomes}")),
         }
     }
@@ -392,8 +392,8 @@ pub(super) fn print_result(result: &Json, raw: bool) -> Result<u8, Stop> {
     if is_error { Err(Stop::new(exit::FAILURE, "the tool reports an error").printed()) } else { Ok(exit::OK) }
 }
 
-/// The end of a task that was waited for.
-pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
+/// The end of a task that was waited for; the exit code is `interrupted` if a signal has ended that.
+pub(super) fn report(end: End, id: &str, raw: bool, interrupted: u8) -> Result<u8, Stop> {
     let later = format!("raincheck task get {id} --wait");
     match end {
         End::Ended(task) => ended(&task, raw),
@@ -405,19 +405,18 @@ pub(super) fn report(end: End, id: &str, raw: bool) -> Result<u8, Stop> {
             Err(Stop::new(exit::FAILURE, format!("not done in time; the task goes on. Fetch it with\n  {later}")))
         }
         End::Left => Err(Stop::new(
-            exit::INTERRUPTED,
+            interrupted,
             format!(
                 "interrupted; the task goes on. Fetch it with\n  {later}\nor stop it with\n  raincheck task cancel {id}"
             ),
         )),
         End::Interrupted(Some(task)) => {
             let status = task.word();
-            Err(Stop::new(exit::INTERRUPTED, format!("interrupted; the task is {status}")))
+            Err(Stop::new(interrupted, format!("interrupted; the task is {status}")))
         }
-        End::Interrupted(None) => Err(Stop::new(
-            exit::INTERRUPTED,
-            format!("interrupted; the task may still run. Look at it with\n  {later}"),
-        )),
+        End::Interrupted(None) => {
+            Err(Stop::new(interrupted, format!("interrupted; the task may still run. Look at it with\n  {later}")))
+        }
         End::Lost(error) => {
             let stop = Stop::client(error);
             Err(stop.and(&format!("The handle is kept. Try again with\n  {later}")))

@@ -32,8 +32,10 @@ pub mod exit {
     pub const FAILURE: u8 = 1;
     /// The command line or the configuration is wrong.
     pub const USAGE: u8 = 64;
-    /// Ctrl-C.
+    /// Ctrl-C: 128 and the number of SIGINT.
     pub const INTERRUPTED: u8 = 130;
+    /// 128 and the number of SIGTERM.
+    pub const TERMINATED: u8 = 143;
 }
 
 const CODES: &str = "\
@@ -44,7 +46,8 @@ Exit codes:
   69       the listener: the address is taken
   70 - 77  the store: held by another process, of a newer version, corrupt, full
   78       the clock shows a time before 1970 or after 9999: no store opens with it
-  130      interrupted by Ctrl-C or SIGTERM";
+  130      interrupted by Ctrl-C
+  143      ended by SIGTERM";
 
 /// Gives existing MCP servers Tasks: call now, fetch later.
 #[derive(Debug, Parser)]

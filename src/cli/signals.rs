@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::exit;
+
 /// Resolves when the process is asked to stop.
 pub(super) struct Shutdown(Pin<Box<dyn Future<Output = ()> + Send>>);
 
@@ -15,6 +17,14 @@ pub(super) struct Shutdown(Pin<Box<dyn Future<Output = ()> + Send>>);
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    last: Received,
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Received {
+    Terminate,
+    Interrupt,
 }
 
 impl Shutdown {
@@ -23,9 +33,9 @@ impl Shutdown {
     pub(super) fn of_process() -> io::Result<Self> {
         let mut signals = Signals::of_process()?;
         Ok(Self(Box::pin(async move {
-            let name = signals.next().await;
+            let received = signals.next().await;
             tracing::info!(
-                signal = name,
+                signal = received.name(),
                 "stopping: running calls may end within the grace time; a second signal ends at once"
             );
             std::thread::spawn(move || end_at_the_next(signals));
@@ -36,14 +46,37 @@ impl Shutdown {
 impl Signals {
     /// From now on the signals do not end the process by themselves.
     pub(super) fn of_process() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, last: Received::Interrupt })
     }
 
-    /// Waits for the next one and names it.
-    pub(super) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+    /// Waits for the next one.
+    pub(super) async fn next(&mut self) -> Received {
+        self.last = tokio::select! {
+            _ = self.terminate.recv() => Received::Terminate,
+            _ = self.interrupt.recv() => Received::Interrupt,
+        };
+        self.last
+    }
+
+    /// What a process exits with that the last one has ended.
+    pub(super) const fn code(&self) -> u8 {
+        self.last.code()
+    }
+}
+
+impl Received {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Terminate => exit::TERMINATED,
+            Self::Interrupt => exit::INTERRUPTED,
         }
     }
 }
@@ -51,9 +84,9 @@ impl Signals {
 /// On a thread of its own, so that it works when every worker is stuck.
 fn end_at_the_next(mut signals: Signals) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    let name = runtime.block_on(signals.next());
-    tracing::warn!(signal = name, "ended at once; what was running is recorded at the next start");
-    std::process::exit(super::exit::INTERRUPTED.into());
+    let received = runtime.block_on(signals.next());
+    tracing::warn!(signal = received.name(), "ended at once; what was running is recorded at the next start");
+    std::process::exit(received.code().into());
 }
 
 impl Future for Shutdown {

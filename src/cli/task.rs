@@ -256,7 +256,7 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
     let task = if wait {
         match waited(which, &endpoint, &id, &mut person).await? {
             ControlFlow::Continue(task) => task,
-            ControlFlow::Break(end) => return report(end, &id, common.json),
+            ControlFlow::Break((end, interrupted)) => return report(end, &id, common.json, interrupted),
         }
     } else {
         endpoint.get(&id).await.map_err(|error| which.refused(error))?
@@ -277,13 +277,13 @@ async fn get(which: &Which, wait: bool, common: &Common) -> Result<u8, Stop> {
     ended(&task, false)
 }
 
-/// The task, if it had ended before; else how the wait for its end ended.
+/// The task, if it had ended before; else how the wait for its end ended, and the exit code if a signal has ended that.
 async fn waited(
     which: &Which,
     endpoint: &Endpoint,
     id: &str,
     person: &mut Person,
-) -> Result<ControlFlow<End, TaskView>, Stop> {
+) -> Result<ControlFlow<(End, u8), TaskView>, Stop> {
     let mut display = Display::of_process("task");
     let mut signals = Signals::of_process().map_err(Stop::failure)?;
     let interrupt = async || {
@@ -304,6 +304,7 @@ async fn waited(
         ControlFlow::Break(End::Lost(error)) if which.url.is_some() || !error.is_passing() => Err(which.refused(error)),
         ended => Ok(ended),
     };
+    let ended = ended.map(|ended| ended.map_break(|end| (end, signals.code())));
     display.close();
     ended
 }

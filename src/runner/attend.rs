@@ -318,9 +318,6 @@ impl Attendance {
     pub(super) async fn promote(&mut self, held: Held, why: Why) -> Option<Seat> {
         // The server must not have to wait for the store.
         self.running.send_to_background();
-        if self.reach == Reach::Sent {
-            self.run.is_sent();
-        }
         if let Standing::Recorded(_) = &held.standing {
             let seat = self.hand_out(held, why).await;
             self.take_back(&seat).await;

@@ -149,8 +149,9 @@ impl Run {
         }
     }
 
-    /// The call is sent: what is kept of it is of use for a second run only.
-    pub(super) fn is_sent(&mut self) {
+    /// A call that becomes no task is sent: what is kept of it is of use for a second run only. That of a task is of use
+    /// again if its server turns out never to have read it, and takes no memory that the call on its way does not.
+    fn is_sent(&mut self) {
         if !self.may_run_again() {
             self.parcel = Parcel::None;
         }

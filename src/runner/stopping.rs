@@ -79,10 +79,11 @@ impl Attendance {
         self.is_first() && self.running.is_unwritten()
     }
 
-    /// Ends a call whose request is not read when the proxy stops. If it can be withdrawn, the call is one that waits.
+    /// Ends a call whose request is not read when the proxy stops. If it can be withdrawn, the call is one that waits: a task
+    /// is left to the next process.
     pub(super) async fn leave_unread(&mut self, seat: Seat) {
         if self.is_stopped_unread(StopCause::GivenUp(Reason::Stopping)).await {
-            self.never_ran(&seat).await;
+            self.waits_again(&seat).await;
             return self.run.leave_waiting(seat).await;
         }
         if self.may_be_left(&seat) {

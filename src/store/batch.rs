@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::codec::{self, MAX_RECORD, RESERVED_FOR_END};
 use super::engine::{Engine, ExpiryKey, Oversized, Writes};
+use super::files::InFlight;
 use super::keys::{Claim, Claimed, Keyed};
 use super::luggage::{Beside, Packed};
 use super::op::{Answer, Op, Outcome, Purged};
@@ -61,8 +62,8 @@ enum Pending {
     /// With what keeps the file of the luggage from the sweep until then.
     Create(Answer<Committed<Task>, CommitError>, Arc<Task>, Box<Packed>),
     Claim(Answer<Claimed, CommitError>, Possession, Box<Packed>),
-    /// With what keeps the outcome's file from the sweep until then.
-    Change(Answer<Committed<Task>, ChangeError>, Decided, Outcome),
+    /// With what keeps a file from the sweep until then.
+    Change(Answer<Committed<Task>, ChangeError>, Decided, Option<InFlight>),
     Extend(Answer<u64, CommitError>, u64),
     /// Something small is kept.
     Keep(Answer<(), CommitError>),
@@ -121,10 +122,14 @@ impl<'a> Batch<'a> {
             }
             Op::Change { id, change, ran, outcome, keep, answer } => {
                 match self.change(&id, change, ran, &outcome, keep) {
-                    Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome)),
+                    Ok(decided) => self.answers.push(Pending::Change(answer, decided, outcome.into_file())),
                     Err(error) => drop(answer.send(Err(error))),
                 }
             }
+            Op::Wait { id, luggage, answer } => match self.wait(&id, &luggage) {
+                Ok(decided) => self.answers.push(Pending::Change(answer, decided, luggage.into_file())),
+                Err(error) => drop(answer.send(Err(error))),
+            },
             Op::Extend { ids, answer } => match self.extend(&ids) {
                 Ok(extended) => self.answers.push(Pending::Extend(answer, extended)),
                 Err(error) => drop(answer.send(Err(error))),
@@ -237,7 +242,15 @@ impl<'a> Batch<'a> {
         Ok(Ok(self.will_be(task)))
     }
 
-    /// Puts luggage beside a new record.
+    fn wait(&mut self, id: &TaskId, luggage: &Packed) -> Result<Decided, ChangeError> {
+        let decided = self.change(id, Change::Wait, None, &Outcome::None, Keep::AsAnnounced)?;
+        if decided.is_ok() && self.beside(id).is_empty() {
+            self.load(*id, luggage)?;
+        }
+        Ok(decided)
+    }
+
+    /// Puts luggage beside a record that has none.
     fn load(&mut self, id: TaskId, luggage: &Packed) -> Result<(), CommitError> {
         let (dispatch, anchor, beside) = luggage.values();
         if !beside.is_empty() {
@@ -425,12 +438,12 @@ impl Pending {
                 })));
                 drop(luggage);
             }
-            Self::Change(answer, decided, outcome) => {
+            Self::Change(answer, decided, file) => {
                 let decided = decided.map(Committed::new);
                 let refused = |(refusal, task)| ChangeError::Refused(refusal, Committed::new(task));
                 let _ = answer.send(decided.map_err(refused));
                 // From here on the record, or nothing, keeps the file from the sweep.
-                drop(outcome);
+                drop(file);
             }
             Self::Extend(answer, extended) => drop(answer.send(Ok(extended))),
             Self::Keep(answer) => drop(answer.send(Ok(()))),

@@ -28,7 +28,7 @@ pub struct Luggage {
     pub newcomer: Option<Newcomer>,
 }
 
-/// What is needed to send the call of a task. Gone when the task has started, unless it may be run again, or has ended.
+/// What is needed to send the call of a task. Gone while the task runs, unless it may be run again, and when it has ended.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     /// When the call arrived.
@@ -116,6 +116,21 @@ impl Store {
     /// So long the lost run is paid for. If the returned future is dropped, the change may be made all the same.
     pub async fn rerun(&self, id: &TaskId, ran: Duration) -> Result<Committed<Task>, ChangeError> {
         self.change(id, Change::Rerun(ran)).await
+    }
+
+    /// Records that the call of a task was not sent after all, and waits, and keeps what another process needs to send it, if
+    /// that is given and not kept. Waits while too many writes wait. If the returned future is dropped, the change may be
+    /// made all the same.
+    pub async fn wait(&self, id: &TaskId, dispatch: Option<Dispatch>) -> Result<Committed<Task>, ChangeError> {
+        let (id, before) = (*id, self.inner.shared.luggage_file(id));
+        let dispatch = dispatch.filter(|_| !self.has_dispatch(&id));
+        let packed = self.pack(id, Luggage { dispatch, ..Luggage::default() }).await?;
+        let file = packed.file();
+        let changed = self.ask(|answer| Op::Wait { id, luggage: Box::new(packed), answer }).await;
+        for file in [before, file] {
+            self.unload(&id, file).await;
+        }
+        changed
     }
 
     /// What is needed to send the call of a task, if it is kept.
@@ -264,6 +279,11 @@ impl Packed {
     /// The file that it is in, if it is in one.
     pub(super) fn file(&self) -> Option<FileName> {
         self.in_flight.as_ref().map(InFlight::name)
+    }
+
+    /// What keeps that file from the sweep.
+    pub(super) fn into_file(self) -> Option<InFlight> {
+        self.in_flight
     }
 
     /// The values, and what there is then.

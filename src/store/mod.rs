@@ -168,11 +168,6 @@ impl Store {
         self.change(id, Change::Start).await
     }
 
-    /// Records that the call of a task was not sent after all, and waits. Waits while too many writes wait.
-    pub async fn wait(&self, id: &TaskId) -> Result<Committed<Task>, ChangeError> {
-        self.change(id, Change::Wait).await
-    }
-
     /// Opens a question of a task. Waits while too many writes wait. If the returned future is dropped, the question
     /// may be opened all the same.
     pub async fn open_question(&self, id: &TaskId, question: OpenQuestion) -> Result<Committed<Task>, ChangeError> {

@@ -39,6 +39,12 @@ pub(super) enum Op {
         keep: Keep,
         answer: Answer<Committed<Task>, ChangeError>,
     },
+    /// The call of a task was not sent after all, and waits; with what another process needs to send it, if that is not kept.
+    Wait {
+        id: TaskId,
+        luggage: Box<Packed>,
+        answer: Answer<Committed<Task>, ChangeError>,
+    },
     /// Makes the time to live of those longer that still run and need it; answers how many.
     Extend {
         ids: Vec<TaskId>,
@@ -79,6 +85,16 @@ pub(super) enum Outcome {
     File(InFlight),
 }
 
+impl Outcome {
+    /// The file that it is in, if it is in one.
+    pub(super) fn into_file(self) -> Option<InFlight> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::None | Self::Inline(_) => None,
+        }
+    }
+}
+
 pub(super) type Answer<T, E> = oneshot::Sender<Result<T, E>>;
 
 /// What a purge removed.
@@ -95,7 +111,7 @@ impl Op {
         match self {
             Self::Create { answer, .. } => drop(answer.send(Err(error))),
             Self::Claim { answer, .. } => drop(answer.send(Err(error))),
-            Self::Change { answer, .. } => drop(answer.send(Err(error.into()))),
+            Self::Change { answer, .. } | Self::Wait { answer, .. } => drop(answer.send(Err(error.into()))),
             Self::Extend { answer, .. } => drop(answer.send(Err(error))),
             Self::Anchor { answer, .. } | Self::Shelve { answer, .. } => drop(answer.send(Err(error))),
             Self::Purge { answer, .. } => drop(answer.send(Err(error))),

@@ -24,23 +24,32 @@ fn answers_late(script: Script) -> (Server, Receiver<()>) {
 }
 
 fn interrupt(child: &Child) {
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    send(child, Signal::SIGINT);
 }
 
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+}
+
+/// The signals that end the client, and the exit code of each.
+const SIGNALS: [(Signal, i32); 2] = [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)];
+
 #[test]
-fn ctrl_c_cancels_the_task() {
-    let server = Server::start(runs_on);
-    let arguments = ["call", &server.url, "slow"];
-    let child = server.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut methods = Vec::new();
-    while methods.last().is_none_or(|method| method != "tasks/get") {
-        methods.push(server.seen.recv().unwrap().0);
+fn a_signal_cancels_the_task() {
+    for (signal, code) in SIGNALS {
+        let server = Server::start(runs_on);
+        let arguments = ["call", &server.url, "slow"];
+        let child = server.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut methods = Vec::new();
+        while methods.last().is_none_or(|method| method != "tasks/get") {
+            methods.push(server.seen.recv().unwrap().0);
+        }
+        send(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(server.methods().contains(&"tasks/cancel".to_owned()));
+        assert!(stderr(&output).contains("interrupted; the task is cancelled"), "{}", stderr(&output));
     }
-    interrupt(&child);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(server.methods().contains(&"tasks/cancel".to_owned()));
-    assert!(stderr(&output).contains("interrupted; the task is cancelled"), "{}", stderr(&output));
 }
 
 #[test]
@@ -79,8 +88,10 @@ fn a_handle_that_was_on_its_way_when_the_time_was_up_is_kept_and_told() {
 }
 
 #[test]
-fn ctrl_c_before_there_is_an_answer_says_what_becomes_of_the_call() {
-    for (key, says) in [(None, "the call was cancelled"), (Some("--key=k"), "repeat it with the same --key")] {
+fn a_signal_before_there_is_an_answer_says_what_becomes_of_the_call() {
+    for ((signal, code), (key, says)) in
+        SIGNALS.into_iter().zip([(None, "the call was cancelled"), (Some("--key=k"), "repeat it with the same --key")])
+    {
         // Its answer comes too late for anybody.
         let (asked, was_asked) = channel();
         let server = Server::start_with(runs_on, move |socket, _| {
@@ -91,29 +102,31 @@ fn ctrl_c_before_there_is_an_answer_says_what_becomes_of_the_call() {
         let mut command = server.command(&["call", &server.url, "slow"]);
         let child = command.args(key).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         was_asked.recv().unwrap();
-        interrupt(&child);
+        send(&child, signal);
         let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(stderr(&output).contains(says), "{}", stderr(&output));
         assert!(!server.handles().exists());
     }
 }
 
 #[test]
-fn ctrl_c_ends_a_wait_for_a_task_and_the_task_goes_on() {
-    let server = Server::start(runs_on);
-    let detached = server.command(&["call", &server.url, "slow", "--detach"]).output().unwrap();
-    assert!(detached.status.success(), "{}", stderr(&detached));
-    let wait = ["task", "get", "--wait", "last"];
-    let child = server.command(&wait).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The second look comes from the wait.
-    let mut looks = 0;
-    while looks < 2 {
-        looks += usize::from(server.seen.recv().unwrap().0 == "tasks/get");
+fn a_signal_ends_a_wait_for_a_task_and_the_task_goes_on() {
+    for (signal, code) in SIGNALS {
+        let server = Server::start(runs_on);
+        let detached = server.command(&["call", &server.url, "slow", "--detach"]).output().unwrap();
+        assert!(detached.status.success(), "{}", stderr(&detached));
+        let wait = ["task", "get", "--wait", "last"];
+        let child = server.command(&wait).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // The second look comes from the wait.
+        let mut looks = 0;
+        while looks < 2 {
+            looks += usize::from(server.seen.recv().unwrap().0 == "tasks/get");
+        }
+        send(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(stderr(&output).contains("interrupted; the task goes on"), "{}", stderr(&output));
+        assert!(!server.methods().contains(&"tasks/cancel".to_owned()));
     }
-    interrupt(&child);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(stderr(&output).contains("interrupted; the task goes on"), "{}", stderr(&output));
-    assert!(!server.methods().contains(&"tasks/cancel".to_owned()));
 }

@@ -53,6 +53,7 @@ async fn a_run_that_is_found_again_goes_on_to_cost_and_is_stopped_when_the_budge
 
 #[tokio::test]
 async fn no_time_of_a_run_that_is_found_again_is_paid_twice() {
+    let began = Instant::now();
     let mut proxy = Proxy::ruled(by_the_second(1), BOUNDS, budget(100));
     let (id, sender) = anchored(&mut proxy).await;
     runs_for(Duration::from_millis(1500), &sender).await;
@@ -61,8 +62,11 @@ async fn no_time_of_a_run_that_is_found_again_is_paid_twice() {
     let task = proxy.ended(&id).await;
     proxy.runner.drain();
     timeout(PATIENCE, proxy.runner.idle()).await.unwrap();
-    let (shown, spent) = (cost_of(&task), spent(&proxy));
-    assert!(shown >= 1.5 && (shown - spent).abs() < 0.75, "{shown} is shown, {spent} was spent");
+    // The run is counted up to when its end is in the store, which a busy machine makes wait: neither is more than all the time.
+    let all = began.elapsed().as_secs_f64();
+    for cost in [cost_of(&task), spent(&proxy)] {
+        assert!((1.5..=all).contains(&cost), "{cost} for {all} s");
+    }
 }
 
 #[tokio::test]

@@ -32,8 +32,8 @@ async fn what_was_started_before_a_restart_counts_and_what_was_left_in_the_line_
         for who in names {
             proxy.value(of(who)).await;
         }
-        // Held, or the one in the line would begin before the restart.
-        let _running = proxy.next_sent().await;
+        // It goes on: its end would let the one in the line go before the stop.
+        let _run = proxy.next_sent().await;
         assert!(is_limited(&proxy).await, "{place}");
         let (policy, bounds, rules) = rated(place);
         let mut proxy = proxy.restarted(policy, bounds, rules).await;

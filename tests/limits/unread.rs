@@ -1,6 +1,6 @@
 //! Calls whose server does not read them: their requests wait to be written until the call is given up.
 
-use raincheck::protocol::{CallKey, Reply, ReplySender};
+use raincheck::protocol::{CallKey, Reply, ReplySender, WaitsFor};
 use raincheck::task::State;
 
 use super::*;
@@ -132,44 +132,97 @@ fn keyed() -> Call {
     call
 }
 
-/// A proxy on whose call the grace time of a stop is over while its server does not read it; the next process, and what the
-/// caller was told.
+/// The grace time of a stop is over while the server of the call does not read it; the next process.
 #[expect(clippy::unwrap_used, reason = "a test ends where it fails")]
-async fn stopped(policy: ToolPolicy) -> (Proxy, Value) {
-    let mut proxy = Proxy::ruled(policy.clone(), BOUNDS, budget(3));
-    let reply = proxy.send(keyed()).await.in_background();
+async fn stopped(mut proxy: Proxy, policy: ToolPolicy) -> Proxy {
     let withdrawn = tokio::spawn(is_withdrawn(unread(&mut proxy).await));
-    let told = tokio::spawn(reply.outcome());
     let proxy = proxy.restarted(policy, BOUNDS, budget(3)).await;
     withdrawn.await.unwrap();
-    (proxy, support::calls::shown(timeout(PATIENCE, told).await.unwrap().unwrap()))
+    proxy
 }
 
 #[tokio::test]
-async fn a_call_that_was_never_read_ends_at_a_stop_as_not_sent_and_its_price_and_its_key_are_free() {
-    for mode in [Mode::Task, Mode::Sync] {
-        let (mut proxy, told) = stopped(ToolPolicy { mode, price: cost(2), ..policy(mode) }).await;
-        if mode == Mode::Task {
-            let task = proxy.ended(&id_of(&told)).await;
-            assert_eq!(task["error"]["data"]["reason"], "stopping", "{task}");
-            assert_eq!(task["error"]["data"]["retryable"], true, "{task}");
-        } else {
-            assert_eq!(told["failed"], "stopping", "{told}");
+async fn a_held_call_that_was_never_read_ends_at_a_stop_as_not_sent_and_its_price_and_its_key_are_free() {
+    let policy = ToolPolicy { price: cost(2), ..policy(Mode::Sync) };
+    let proxy = Proxy::ruled(policy.clone(), BOUNDS, budget(3));
+    let told = proxy.send_in_background(keyed());
+    let mut proxy = stopped(proxy, policy).await;
+    let told = told.await.unwrap();
+    assert_eq!(told["failed"], "stopping", "{told}");
+    assert!(spent(&proxy).abs() < f64::EPSILON, "{}", spent(&proxy));
+    let _again = proxy.send(keyed()).await.in_background();
+    proxy.next_sent().await;
+}
+
+#[tokio::test]
+async fn a_task_that_was_never_read_is_left_to_the_next_process_as_one_that_waits_however_often_that_happens() {
+    for on_lost in [OnLost::Unknown, OnLost::Rerun] {
+        // What is large has a file of its own.
+        for rows in [1, 10_000] {
+            let policy = ToolPolicy { price: cost(2), on_lost, ..policy(Mode::Task) };
+            let proxy = Proxy::ruled(policy.clone(), BOUNDS, budget(3));
+            let call = || {
+                call_of(
+                    "ann",
+                    true,
+                    "tools/call",
+                    json!({ "name": "export", "arguments": { "rows": "x".repeat(rows) } }),
+                )
+            };
+            let id = id_of(&proxy.value(call()).await);
+            let proxy = stopped(proxy, policy.clone()).await;
+            assert_eq!(proxy.get(&id).await["status"], "working", "{on_lost:?}");
+            let mut proxy = stopped(proxy, policy).await;
+            let (sent, sender) = proxy.next_sent().await;
+            let arguments = |call: &Call| call.params.raw().read::<Value>().unwrap()["arguments"].clone();
+            assert_eq!(arguments(&sent), arguments(&call()));
+            let owner = proxy.store.owner(&Principal::Named("ann".into()));
+            let task = proxy.store.get(&owner, &id.parse().unwrap()).await.unwrap().unwrap();
+            assert_eq!(task.reruns, 0, "it was never begun");
+            sender.done(Outcome::Result(text("{}")));
+            assert_eq!(proxy.ended(&id).await["status"], "completed");
+            proxy.runner.drain();
+            timeout(PATIENCE, proxy.runner.idle()).await.unwrap();
+            assert!((spent(&proxy) - 2.0).abs() < f64::EPSILON, "{}", spent(&proxy));
         }
-        assert!(spent(&proxy).abs() < f64::EPSILON, "{}", spent(&proxy));
-        let _again = proxy.send(keyed()).await.in_background();
-        proxy.next_sent().await;
     }
 }
 
 #[tokio::test]
-async fn a_task_that_may_run_again_and_was_never_read_is_left_to_the_next_process_as_one_that_waits() {
-    let again = ToolPolicy { price: cost(2), on_lost: OnLost::Rerun, ..policy(Mode::Task) };
-    let (mut proxy, told) = stopped(again).await;
-    let (_, _sender) = proxy.next_sent().await;
+async fn a_task_that_was_never_read_and_was_promoted_is_left_too() {
+    let policy = ToolPolicy { mode: Mode::Auto, after: Duration::ZERO, ..policy(Mode::Auto) };
+    let mut proxy = Proxy::new(policy.clone());
+    let created = proxy.send_in_background(of("ann"));
+    let sender = unread(&mut proxy).await;
+    let id = id_of(&created.await.unwrap());
+    let withdrawn = tokio::spawn(is_withdrawn(sender));
+    let mut proxy = proxy.stops(policy).await;
+    withdrawn.await.unwrap();
+    proxy.next_sent().await.1.done(Outcome::Result(text("{}")));
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
+}
+
+/// A server that died with the call in its line: the call waits again for one.
+#[tokio::test]
+async fn a_task_that_waits_again_is_left_to_the_next_process() {
+    let mut proxy = Proxy::gated(policy(Mode::Task), OwnerRules::default());
+    let created = proxy.send_in_background(of("ann"));
+    let (_, sender) = proxy.next_sent().await;
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+    let id = id_of(&created.await.unwrap());
+    sender.waits(WaitsFor::Start);
     let owner = proxy.store.owner(&Principal::Named("ann".into()));
-    let task = proxy.store.get(&owner, &id_of(&told).parse().unwrap()).await.unwrap().unwrap();
-    assert_eq!(task.reruns, 0, "it was never begun");
+    let is_recorded = async {
+        while !matches!(proxy.store.get(&owner, &id.parse().unwrap()).await.unwrap().unwrap().state, State::Queued) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, is_recorded).await.expect("that it waits is not recorded");
+    let mut proxy = proxy.stops(policy(Mode::Task)).await;
+    let (_, sender) = proxy.next_sent().await;
+    assert!(timeout(PATIENCE, sender.begins()).await.unwrap());
+    sender.done(Outcome::Result(text("{}")));
+    assert_eq!(proxy.ended(&id).await["status"], "completed");
 }
 
 #[tokio::test]

@@ -24,9 +24,22 @@ async fn a_stop_lets_running_calls_and_tasks_end() {
         let mut call = upstream.run().await;
         proxy.terminate();
         proxy.says("stopping:").await;
+        task.says("still kept").await;
+        // While another runs, who polls can fetch it: on a connection that is there, and on a new one.
+        for client in [client.clone(), proxy.client()] {
+            let ended = bounded(async {
+                loop {
+                    let task = client.get(&id).await.result();
+                    if task["status"] != "working" {
+                        return task;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            });
+            assert_eq!(ended.await["result"]["content"][0]["text"], "still kept", "{transport:?}");
+        }
         call.says("still answered").await;
         assert_eq!(bounded(held).await.unwrap().result()["content"][0]["text"], "still answered");
-        task.says("still kept").await;
         assert_eq!(proxy.end().await.code(), Some(0), "{transport:?}");
         assert_eq!(upstream.cancelled(), 0);
         let proxy = ground.start().await;
@@ -120,7 +133,7 @@ async fn a_second_signal_ends_it_at_once_and_what_ran_is_recorded_by_the_next_pr
     proxy.terminate();
     proxy.says("stopping:").await;
     proxy.terminate();
-    assert_eq!(proxy.end().await.code(), Some(130));
+    assert_eq!(proxy.end().await.code(), Some(143));
     let proxy = ground.start().await;
     let lost = proxy.client().ended(&id).await.result();
     assert_eq!(lost["error"]["data"], json!({ "reason": "outcome_unknown" }));

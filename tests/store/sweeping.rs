@@ -141,8 +141,10 @@ async fn purged_space_is_used_again() {
         assert_eq!(test.store.sweep().await.unwrap().purged, 1500);
         sizes.push(fs::metadata(test.directory.path().join("store/db")).unwrap().len());
     }
-    // 1,500 results of 2 KiB are 3 MiB in each round: without reuse the last round would be at 24 MiB and more.
+    // 1,500 results of 2 KiB are 3 MiB in each round, and as much more would be there after each without reuse. How the writes
+    // fell into commits makes one size differ from the next by about as much, so no single one says anything: the larger of
+    // the first and the smaller of the last do, which would be three rounds apart.
     println!("bytes after each round: {sizes:?}");
-    let (early, late) = (sizes[3], sizes[7]);
-    assert!(late <= early + early / 2, "the store grows although all of it is purged: {sizes:?}");
+    let (early, late) = (sizes[..4].iter().max().unwrap(), sizes[6..].iter().min().unwrap());
+    assert!(*late <= early + 3 * (3 << 20) / 2, "the store grows although all of it is purged: {sizes:?}");
 }

@@ -98,7 +98,7 @@ impl Attendance {
                 seat
             }
             Reach::Sent => {
-                self.never_ran(&seat).await;
+                self.waits_again(&seat).await;
                 Some(seat)
             }
         }
@@ -106,10 +106,24 @@ impl Attendance {
 
     /// The server turns out to have taken nothing of a call that was let go: it has not run, and has cost nothing.
     pub(super) async fn never_ran(&mut self, seat: &Seat) {
+        self.is_as_before_its_run();
+        self.run.is_recorded_as_waiting(seat, None).await;
+    }
+
+    /// The same, of a call that is to be sent later, by another process if there is a handle of it and this one ends.
+    pub(super) async fn waits_again(&mut self, seat: &Seat) {
+        self.is_as_before_its_run();
+        let dispatch = match seat {
+            Seat::Task(_) => self.run.parcel.again(),
+            Seat::Held(_) | Seat::Parked(_) => None,
+        };
+        self.run.is_recorded_as_waiting(seat, dispatch).await;
+    }
+
+    fn is_as_before_its_run(&mut self) {
         self.clock = RunClock::start(self.run.plan.policy.timeout);
         self.alive = Duration::ZERO;
         self.price_is_given_back();
-        self.run.is_recorded_as_waiting(seat).await;
     }
 
     /// The call ends so. If that says that the server never took it, it has cost nothing.
@@ -144,7 +158,6 @@ impl Attendance {
             return None;
         };
         self.reach = Reach::Sent;
-        self.run.is_sent();
         self.price_is_spent();
         self.running.let_go();
         Some(seat)

@@ -10,17 +10,19 @@ use super::super::promote::{Seed, Why};
 use super::super::run::Run;
 use super::super::seat::{Held, Seat, Standing};
 use crate::protocol::{Failure, Reason, Retry, WaitsFor};
+use crate::store::Dispatch;
 use crate::task::State;
 
 /// How long the record waits for the store before the call is attended again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Run {
-    /// Records that a call waits that could not be sent when it was let go: its server had ended by then.
-    pub(super) async fn is_recorded_as_waiting(&self, seat: &Seat) {
+    /// Records that a call waits that could not be sent when it was let go: its server had ended by then, or has not read
+    /// it. With `dispatch` another process can send it.
+    pub(super) async fn is_recorded_as_waiting(&self, seat: &Seat, dispatch: Option<Dispatch>) {
         let Some(id) = seat.record() else { return };
         // If it is not written, the next process takes the run for a lost one: that is safe.
-        match timeout(PATIENCE, self.shared.store.wait(&id)).await {
+        match timeout(PATIENCE, self.shared.store.wait(&id, dispatch)).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 tracing::debug!(task = ?id, %error, "that a call waits for its server is not recorded");

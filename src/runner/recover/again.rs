@@ -47,10 +47,11 @@ impl Run {
         }
     }
 
-    /// Leaves a task that waits to the next process, if that can send its call; else it ends.
+    /// Leaves a task that waits to the next process, if that can send its call; else it ends. What the store has counts: what
+    /// this process has may not have been written.
     pub(in crate::runner) async fn leave_waiting(&self, seat: Seat) {
         match seat {
-            Seat::Task(owned) if self.parcel.is_kept() => owned.settler.hand_over(),
+            Seat::Task(owned) if self.shared.store.has_dispatch(&owned.settler.id()) => owned.settler.hand_over(),
             seat => seat.end(self.not_sent(stopping())).await,
         }
     }

@@ -44,6 +44,14 @@ impl Parcel {
         }
     }
 
+    /// What is put beside the record of a task that was to be sent, and waits again.
+    pub(in crate::runner) fn again(&self) -> Option<Dispatch> {
+        match self {
+            Self::Here(dispatch) => Some(Dispatch::clone(dispatch)),
+            Self::None | Self::Stored => None,
+        }
+    }
+
     /// Whether another process can send the call of a task that waits.
     pub(in crate::runner) fn is_kept(&self) -> bool {
         match self {

@@ -8,7 +8,7 @@ use super::super::admission::{Admitted, Entry, Fare};
 use super::super::run::{Ready, Run};
 use super::super::seat::{Owned, Seat};
 use super::again::not_begun_again;
-use super::{call, not_started};
+use super::{Parcel, call, not_started};
 use crate::protocol::{Call, McpService, Method, Retry};
 use crate::store::Committed;
 use crate::task::{Asked, Task, TaskId};
@@ -100,6 +100,9 @@ impl Run {
             }
         };
         self.plan.way.abilities = dispatch.abilities.clone();
-        call(Method::CallTool, dispatch.params, dispatch.abilities, self)
+        let call = call(Method::CallTool, dispatch.params.clone(), dispatch.abilities.clone(), self);
+        // It goes out of the store when the call is sent.
+        self.parcel = Parcel::Here(Box::new(dispatch));
+        call
     }
 }
