@@ -21,3 +21,4 @@ mod sse;
 mod stopping;
 mod streams;
 mod telling;
+mod telling_ends;

@@ -28,7 +28,7 @@ impl Drop for Opened {
     }
 }
 
-/// Sees a question through that was put. The answer goes out by `way`.
+/// Sees a question through that was put. The answer goes out by `way`, with the call whose client gave it, if it is no refusal.
 pub(super) async fn see_through<W, F>(
     mut opened: Opened,
     asking: Asking,
@@ -37,7 +37,7 @@ pub(super) async fn see_through<W, F>(
     origin: Origin,
     way: W,
 ) where
-    W: FnOnce(Rope) -> F,
+    W: FnOnce(Rope, Option<u64>) -> F,
     F: Future<Output = Result<(), Failure>>,
 {
     let answer = match opened.answer(asking, &question, origin).await {
@@ -48,13 +48,17 @@ pub(super) async fn see_through<W, F>(
         answer => answer,
     };
     let (floor, call) = (opened.floor.clone(), opened.floor.call_asked(opened.number));
-    drop(opened);
     let told = match answer {
-        Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result))).await,
-        Some(Answer::Error(error) | Answer::Undeclared(error)) => way(message::error(Some(&id), &error)).await,
+        Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result)), call),
+        Some(Answer::Error(error) | Answer::Undeclared(error)) => way(message::error(Some(&id), &error), None),
         None => return tracing::debug!(kind = %question.kind, "the server withdrew a question"),
     };
-    if let (Err(failure), Some(call)) = (told, call) {
+    if opened.withdrawn.is_cancelled() {
+        // Before the answer was on its way, where it could have been found.
+        return tracing::debug!(kind = %question.kind, "the server withdrew a question that was just answered");
+    }
+    drop(opened);
+    if let (Err(failure), Some(call)) = (told.await, call) {
         floor.lose(call, failure);
     }
 }
