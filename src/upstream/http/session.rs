@@ -68,6 +68,8 @@ struct Inner {
     over: CancellationToken,
     /// Nothing of it may go on.
     ended: CancellationToken,
+    /// What was on its way then has had its last moment.
+    past: CancellationToken,
     /// How many answers to the server may be on their way at a time.
     answers: Arc<Semaphore>,
     /// What is on its way to the server beside calls.
@@ -135,7 +137,7 @@ const ANSWERS: usize = 8;
 pub(super) const ACKNOWLEDGE: Duration = Duration::from_secs(10);
 
 /// How long a close may take.
-const CLOSE: Duration = Duration::from_secs(2);
+pub(super) const CLOSE: Duration = Duration::from_secs(2);
 
 impl HttpSession {
     /// A session after its handshake.
@@ -156,6 +158,7 @@ impl HttpSession {
             }),
             over: CancellationToken::new(),
             ended: CancellationToken::new(),
+            past: CancellationToken::new(),
             answers: Arc::new(Semaphore::new(ANSWERS)),
             tellings: TaskTracker::new(),
         }))
@@ -187,9 +190,13 @@ impl HttpSession {
     }
 
     /// Resolves when what was on its way at the end of the session has had its last moment.
-    pub(super) async fn is_past(&self) {
-        self.ended().await;
-        tokio::time::sleep(CLOSE).await;
+    pub(super) async fn past(&self) {
+        self.0.past.cancelled().await;
+    }
+
+    /// Whether that is so.
+    pub(super) fn is_past(&self) -> bool {
+        self.0.past.is_cancelled()
     }
 
     /// Whether the server is believed to know the session.
@@ -386,13 +393,14 @@ impl sessions::Session for HttpSession {
         self.0.over.cancelled().await;
     }
 
-    /// Ends it with a DELETE, which the server may refuse (2025-11-25, session management). Not if another process may find
+    /// Ends it, behind what is on its way, with a DELETE, which the server may refuse (2025-11-25, session management). Not if another process may find
     /// a run on it again.
     async fn close(&self) {
         self.0.over.cancel();
         self.0.ended.cancel();
         self.0.tellings.close();
         let _ = tokio::time::timeout(CLOSE, self.0.tellings.wait()).await;
+        self.0.past.cancel();
         let is_needed = {
             let life = self.life();
             life.left || life.anchored > 0

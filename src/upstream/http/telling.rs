@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer;
 use super::failures;
 use super::own::Health;
-use super::session::{ACKNOWLEDGE, HttpSession};
+use super::session::{ACKNOWLEDGE, CLOSE, HttpSession};
 use crate::protocol::{Failure, Json, Rope, StopCause};
 use crate::upstream::questions::{Origin, Request as Asked};
 use crate::upstream::wire;
@@ -41,6 +41,8 @@ enum Untold {
     Lost(String),
     /// Nobody needs it any more.
     Unwanted,
+    /// Its session ended before it could be sent again.
+    Ended,
 }
 
 /// What a message is about.
@@ -91,7 +93,7 @@ const REPEATS: usize = 64;
 /// Of them: such as nobody waits for.
 const NEEDLESS: usize = 16;
 /// Messages of a session that may be on their way when another waits until it may be sent again.
-const LINE: usize = 256;
+const LINE: usize = 128;
 /// The wait before a message is sent again; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -114,10 +116,13 @@ impl HttpSession {
 
     async fn try_to_tell(&self, forwarded: &HeaderMap, message: Rope) -> Sent {
         let _on_its_way = self.on_its_way();
+        // What begins behind the end, a cancel on a session that its server forgot, is sent too.
+        let is_late = self.is_past();
+        let limit = if is_late { CLOSE } else { ACKNOWLEDGE };
         let acknowledged = tokio::select! {
             biased;
-            acknowledged = tokio::time::timeout(ACKNOWLEDGE, self.post(forwarded, message, None)) => acknowledged,
-            () = self.is_past() => return Sent::Lost("the session has ended".to_owned()),
+            () = self.past(), if !is_late => return Sent::Lost("the session has ended".to_owned()),
+            acknowledged = tokio::time::timeout(limit, self.post(forwarded, message, None)) => acknowledged,
         };
         match acknowledged {
             Ok(Ok(response)) if response.status().is_success() => Sent::Taken,
@@ -126,7 +131,7 @@ impl HttpSession {
             }
             Ok(Ok(response)) => Sent::Refused(response.status()),
             Ok(Err(error)) => Sent::Lost(format!("{error} ({})", error.why())),
-            Err(_) => Sent::Lost(format!("the server did not acknowledge it within {ACKNOWLEDGE:?}")),
+            Err(_) => Sent::Lost(format!("the server did not acknowledge it within {limit:?}")),
         }
     }
 
@@ -179,10 +184,14 @@ impl HttpSession {
     /// Tells the server to stop working on the request `id`, in the background; again for up to `limit`, if that is lost.
     pub(super) fn cancel(&self, forwarded: HeaderMap, id: u64, cause: StopCause, limit: Duration) {
         let (telling, on_its_way) = (self.telling(forwarded, About::Cancel { call: id }, true), self.on_its_way());
-        let note = wire::cancelled(id, cause);
+        let note = wire::cancelled(id, cause).shared();
         self.jobs().spawn("cancel", async move {
-            match telling.insist(note, limit, None).await {
-                Ok(()) | Err(Untold::Unwanted) => {}
+            match telling.insist(note.clone(), limit, None).await {
+                // The work may go on when the session has ended.
+                Err(Untold::Ended) if !telling.session.is_past() => {
+                    telling.session.tell(&telling.forwarded, note).await
+                }
+                Ok(()) | Err(Untold::Unwanted | Untold::Ended) => {}
                 Err(untold) => tracing::debug!(?untold, "a server was not told that a call was cancelled"),
             }
             drop(on_its_way);
@@ -206,7 +215,7 @@ impl Untold {
                 let why = format!("it was not sent again, since {REPEATS} other messages of its session were");
                 Self::Lost(format!("{how}; {why}"))
             }
-            untold @ (Self::Refused(_) | Self::Unwanted) => untold,
+            untold @ (Self::Refused(_) | Self::Unwanted | Self::Ended) => untold,
         }
     }
 }
@@ -277,7 +286,7 @@ impl Telling {
             tokio::select! {
                 biased;
                 () = self.unwanted.cancelled() => return Err(Untold::Unwanted),
-                () = self.session.ended() => return Err(Untold::Unwanted),
+                () = self.session.ended() => return Err(Untold::Ended),
                 () = again => {}
             }
             if place.is_none() {
@@ -315,7 +324,7 @@ impl Telling {
     async fn send_first(&self, answer: Rope, permit: OwnedSemaphorePermit) -> Result<(), Failure> {
         let told = self.insist(answer, ANSWER, Some(permit)).await;
         let how = match told {
-            Ok(()) | Err(Untold::Unwanted) => return Ok(()),
+            Ok(()) | Err(Untold::Unwanted | Untold::Ended) => return Ok(()),
             Err(Untold::Lost(how)) => how,
             Err(Untold::Refused(status)) if self.is_gone(status).await => {
                 return Err(Failure::outcome_unknown(failures::SESSION_GONE));
@@ -340,7 +349,7 @@ impl Telling {
         }
         tokio::select! {
             health = self.session.check(&self.forwarded) => matches!(health, Ok(Health::Gone)),
-            () = self.session.is_past() => false,
+            () = self.session.past() => false,
         }
     }
 }
