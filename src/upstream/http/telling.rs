@@ -189,7 +189,7 @@ impl HttpSession {
             match telling.insist(note.clone(), limit, None).await {
                 // The work may go on when the session has ended.
                 Err(Untold::Ended) if !telling.session.is_past() => {
-                    telling.session.tell(&telling.forwarded, note).await
+                    telling.session.tell(&telling.forwarded, note).await;
                 }
                 Ok(()) | Err(Untold::Unwanted | Untold::Ended) => {}
                 Err(untold) => tracing::debug!(?untold, "a server was not told that a call was cancelled"),
