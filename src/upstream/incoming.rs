@@ -35,7 +35,10 @@ where
         Message::Error { id, error } => peer.answered(id.as_ref(), outcome::of_error(peer.server, error, peer.era)),
         Message::Notification { method, params } => peer.notification(method, params),
         Message::Request { id, method, params } => match peer.era {
-            ServerEra::Legacy => return peer.floor.request(Request { id, method, params }, Origin::Channel, way),
+            ServerEra::Legacy => {
+                let way = |answer, _| way(answer);
+                return peer.floor.request(Request { id, method, params }, Origin::Channel, way);
+            }
             // 2026-07-28 knows no requests of servers, and a client must not write answers (stdio, sending messages).
             ServerEra::Modern => tracing::debug!("a modern server sent a request, which it must not"),
         },

@@ -22,3 +22,4 @@ mod sse_telling;
 mod stopping;
 mod streams;
 mod telling;
+mod telling_ends;

@@ -176,6 +176,21 @@ async fn a_cancel_is_sent_again_for_no_longer_than_its_call_lingers() {
 }
 
 #[tokio::test]
+async fn a_cancel_that_was_lost_is_sent_once_more_before_its_session_is_ended() {
+    let server = server(Fault::TooMany, 1, false).await;
+    let client = client_of(&server, |_| {});
+    let reply = client.tool("works").await.in_background();
+    server.saw(|seen| seen.is("tools/call")).await;
+    reply.cancel();
+    server.saw(|seen| seen.is("notifications/cancelled")).await;
+    client.close().await;
+    let seen = server.seen();
+    let last: Vec<_> = seen.iter().rev().take(3).map(|seen| (seen.verb.as_str(), seen.method())).collect();
+    let cancel = ("POST", "notifications/cancelled");
+    assert_eq!(last, [("DELETE", ""), cancel, cancel]);
+}
+
+#[tokio::test]
 async fn an_answer_that_was_lost_does_not_get_to_a_call_that_was_cancelled_since() {
     // The answer, then the cancel, which is sent again.
     let server = server(Fault::Status("503 Service Unavailable"), 2, false).await;

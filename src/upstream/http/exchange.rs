@@ -222,15 +222,19 @@ impl<'a> Exchange<'a> {
         }
         if let Some(error) = failures::of_revision(&refusal) {
             let spoken = match &self.link {
-                Link::Session(session) => session.is_spoken(self.forwarded).await,
-                Link::Modern(_) => Spoken::No,
+                Link::Session(session) => {
+                    let spoken = session.is_spoken(self.forwarded).await;
+                    // A tool of an older server may have run, and have a use of its own for the code.
+                    if spoken != Spoken::Yes {
+                        session.gone();
+                    }
+                    spoken
+                }
+                Link::Modern(connect) => {
+                    connect.forget();
+                    Spoken::No
+                }
             };
-            match &self.link {
-                // A tool of an older server may have run, and have a use of its own for the code.
-                Link::Session(_) if spoken == Spoken::Yes => {}
-                Link::Session(session) => session.gone(),
-                Link::Modern(connect) => connect.forget(),
-            }
             return self.end(match spoken {
                 // It was not taken, so it may go again when the server was asked what it speaks now.
                 Spoken::No => Step::Again(Outcome::Failed(outcome::not_spoken(self.server, error))),

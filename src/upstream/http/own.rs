@@ -39,8 +39,7 @@ pub(super) enum Spoken {
 impl HttpSession {
     /// Asks the server whether it knows the session, by a `ping`.
     pub(super) async fn check(&self, forwarded: &HeaderMap) -> Result<Health, SendError> {
-        let id = self.next_id();
-        let ping = wire::own_request("ping", ServerEra::Legacy, id);
+        let (id, ping) = self.ping();
         let asked = async {
             let response = self.post(forwarded, ping, None).await?;
             let unknown = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST);
@@ -63,14 +62,19 @@ impl HttpSession {
 
     /// Whether the server speaks the revision of the session, asked by a ping.
     pub(super) async fn is_spoken(&self, forwarded: &HeaderMap) -> Spoken {
-        let id = self.next_id();
-        let ping = wire::own_request("ping", ServerEra::Legacy, id);
+        let (_, ping) = self.ping();
         let asked = async { Answer::read(self.post(forwarded, ping, None).await.ok()?, self.limits()).await.ok() };
         match tokio::time::timeout(ACKNOWLEDGE / 2, asked).await {
             Ok(Some(Answer::Refused(refusal))) if failures::of_revision(&refusal).is_some() => Spoken::No,
             Ok(Some(Answer::Messages(_) | Answer::Events(_))) => Spoken::Yes,
             Ok(Some(Answer::Refused(_) | Answer::Nothing(_)) | None) | Err(_) => Spoken::Unknown,
         }
+    }
+
+    /// A ping, and its id.
+    fn ping(&self) -> (u64, Rope) {
+        let id = self.next_id();
+        (id, wire::own_request("ping", ServerEra::Legacy, id))
     }
 
     /// The answer to the request `id`; `None` if there is none.

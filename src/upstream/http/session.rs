@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::answer::{ReadLimits, Refusal};
 use super::client::{RopeBody, SendError, ServerBody};
@@ -66,8 +68,12 @@ struct Inner {
     over: CancellationToken,
     /// Nothing of it may go on.
     ended: CancellationToken,
+    /// What was on its way then has had its last moment.
+    past: CancellationToken,
     /// How many answers to the server may be on their way at a time.
     answers: Arc<Semaphore>,
+    /// What is on its way to the server beside calls.
+    tellings: TaskTracker,
 }
 
 /// How it is with a session.
@@ -83,7 +89,7 @@ pub(super) struct Life {
     left: bool,
     /// Another session has taken its place.
     replaced: bool,
-    /// What is sent to the server again.
+    /// What the server is told beside calls, until it has it.
     pub(super) repeats: Repeats,
 }
 
@@ -119,6 +125,7 @@ pub(super) struct InFlight {
     pub(super) id: u64,
     seat: Seat,
     cancelled: bool,
+    answered: bool,
     /// Another process could find it again.
     anchored: bool,
 }
@@ -130,7 +137,7 @@ const ANSWERS: usize = 8;
 pub(super) const ACKNOWLEDGE: Duration = Duration::from_secs(10);
 
 /// How long a close may take.
-const CLOSE: Duration = Duration::from_secs(2);
+pub(super) const CLOSE: Duration = Duration::from_secs(2);
 
 impl HttpSession {
     /// A session after its handshake.
@@ -151,7 +158,9 @@ impl HttpSession {
             }),
             over: CancellationToken::new(),
             ended: CancellationToken::new(),
+            past: CancellationToken::new(),
             answers: Arc::new(Semaphore::new(ANSWERS)),
+            tellings: TaskTracker::new(),
         }))
     }
 
@@ -178,6 +187,16 @@ impl HttpSession {
     /// Resolves when nothing of the session may go on.
     pub(super) async fn ended(&self) {
         self.0.ended.cancelled().await;
+    }
+
+    /// Resolves when what was on its way at the end of the session has had its last moment.
+    pub(super) async fn past(&self) {
+        self.0.past.cancelled().await;
+    }
+
+    /// Whether that is so.
+    pub(super) fn is_past(&self) -> bool {
+        self.0.past.is_cancelled()
     }
 
     /// Whether the server is believed to know the session.
@@ -244,7 +263,8 @@ impl HttpSession {
         self.0.progress.insert(id, progress);
         self.life().calls += 1;
         let seat = self.0.parts.floor.enter(id, call, events);
-        (InFlight { session: self.clone(), id, seat, cancelled: false, anchored: false }, progress_out)
+        let session = self.clone();
+        (InFlight { session, id, seat, cancelled: false, answered: false, anchored: false }, progress_out)
     }
 
     /// Sends one request of a call, which is told when it is written.
@@ -310,12 +330,17 @@ impl HttpSession {
         &self.0.parts.jobs
     }
 
-    /// Places for answers to the server that are on their way.
-    pub(super) fn answers(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.0.answers)
+    /// A place among the answers to the server that are on their way.
+    pub(super) async fn turn_to_answer(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.answers).acquire_owned().await.ok()
     }
 
-    /// Whether an answer that the call `id` waits for was lost on its way, and is sent again.
+    /// For what the end of the session must not overtake: until this is dropped, or for as long as a close may take.
+    pub(super) fn on_its_way(&self) -> TaskTrackerToken {
+        self.0.tellings.token()
+    }
+
+    /// Whether an answer that the call `id` waits for is on its way, perhaps again.
     pub(super) fn is_answering(&self, id: u64) -> bool {
         self.life().repeats.has_answer_of(id)
     }
@@ -368,11 +393,14 @@ impl sessions::Session for HttpSession {
         self.0.over.cancelled().await;
     }
 
-    /// Ends it with a DELETE, which the server may refuse (2025-11-25, session management). Not if another process may find
+    /// Ends it, behind what is on its way, with a DELETE, which the server may refuse (2025-11-25, session management). Not if another process may find
     /// a run on it again.
     async fn close(&self) {
         self.0.over.cancel();
         self.0.ended.cancel();
+        self.0.tellings.close();
+        let _ = tokio::time::timeout(CLOSE, self.0.tellings.wait()).await;
+        self.0.past.cancel();
         let is_needed = {
             let life = self.life();
             life.left || life.anchored > 0
@@ -406,10 +434,12 @@ impl InFlight {
         self.seat.fate()
     }
 
-    /// The call was cancelled. The session takes no other until it is answered.
+    /// The call was cancelled. The session takes no other until it is answered. No answer that was lost on its way is to get
+    /// to it any more.
     pub(super) fn cancelled(&mut self) {
         self.seat.cancelled();
-        self.ended();
+        let id = self.id;
+        self.ended().repeats.left(id);
         if !std::mem::replace(&mut self.cancelled, true) {
             self.session.life().cancelled += 1;
         }
@@ -422,20 +452,18 @@ impl InFlight {
         }
     }
 
-    /// Nobody needs to find it again: it has its outcome, or is to stop. No answer that was lost on its way is to get to it
-    /// any more.
-    pub(super) fn ended(&mut self) {
-        let mut life = self.session.life();
-        life.anchored -= usize::from(std::mem::replace(&mut self.anchored, false));
-        life.repeats.left(self.id);
-    }
-
     /// It has its answer, so nobody needs to stop it any more.
     pub(super) fn answered(&mut self) {
-        self.ended();
-        if self.cancelled {
-            self.session.life().repeats.answered(self.id);
-        }
+        self.answered = true;
+        let id = self.id;
+        self.ended().repeats.answered(id);
+    }
+
+    /// Nobody needs to find it again: it has its outcome, or is to stop.
+    fn ended(&mut self) -> MutexGuard<'_, Life> {
+        let mut life = self.session.life();
+        life.anchored -= usize::from(std::mem::replace(&mut self.anchored, false));
+        life
     }
 }
 
@@ -447,7 +475,9 @@ impl Drop for InFlight {
         life.cancelled -= usize::from(self.cancelled);
         life.anchored -= usize::from(self.anchored);
         life.left |= self.anchored;
-        life.repeats.left(self.id);
+        if !self.answered {
+            life.repeats.left(self.id);
+        }
         let over = life.replaced && life.calls == 0;
         drop(life);
         if over {

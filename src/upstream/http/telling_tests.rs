@@ -54,48 +54,73 @@ impl Bench {
     }
 
     /// The server asks, and somebody answers.
-    async fn answer(&mut self) {
+    async fn answer(&mut self, origin: Origin) {
         let id = RequestId::read(Json::from_value(&json!("q"))).unwrap();
         let params = Some(Json::from_value(&json!({ "message": "sure?" })));
         let asked = Asked { id, method: "elicitation/create".to_owned(), params };
-        self.session.asked(&HeaderMap::new(), asked, Origin::Call(self.call.id)).await;
+        self.session.asked(&HeaderMap::new(), asked, origin).await;
         let Some(Event::Ask(ask)) = self.reply.next().await else { panic!("no question") };
         ask.answer(Answer::Result(Json::from_value(&json!({ "action": "accept" }))));
     }
 
+    /// On the stream of its call.
+    fn own(&self) -> Origin {
+        Origin::Call(self.call.id)
+    }
+
+    fn places(&self) -> usize {
+        self.session.life().repeats.places.available_permits()
+    }
+
+    /// Resolves when a message was lost and is to be sent again.
     async fn repeats(&self) {
-        while self.session.life().repeats.of.is_empty() {
+        while self.places() == REPEATS {
             tokio::task::yield_now().await;
         }
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_answer_that_cannot_be_sent_for_a_minute_ends_its_call() {
-    let mut bench = Bench::new();
+/// How the call of a bench must end, and after how many seconds of sending its answer.
+async fn untold(mut bench: Bench) -> (String, u64) {
     let begun = Instant::now();
-    bench.answer().await;
+    let origin = bench.own();
+    bench.answer(origin).await;
     let Verdict::Untold(failure) = bench.call.fate().verdict().await else { panic!("it can be asked") };
     assert_eq!(failure.reason, Reason::OutcomeUnknown);
     assert!(failure.message.contains("could not be sent"), "{}", failure.message);
-    let took = begun.elapsed().as_secs();
+    (failure.message, begun.elapsed().as_secs())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_cannot_be_sent_for_a_minute_ends_its_call() {
+    let (_, took) = untold(Bench::new()).await;
     assert!((50..=70).contains(&took), "{took} s");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_nobody_wants_any_more_is_not_sent_again_and_ends_nothing() {
-    for end in ["withdrawn", "over", "closed"] {
+    for (end, is_own) in [
+        ("withdrawn", true),
+        ("over", true),
+        ("closed", true),
+        ("cancelled", true),
+        ("cancelled", false),
+        ("over", false),
+    ] {
         let mut bench = Bench::new();
         let fate = bench.call.fate();
-        bench.answer().await;
+        let origin = if is_own { bench.own() } else { Origin::Session };
+        bench.answer(origin).await;
         bench.repeats().await;
         assert!(bench.session.is_answering(bench.call.id), "a place behind the question would be told");
+        let mut call = Some(bench.call);
         match end {
             "withdrawn" => {
                 let params = Json::from_value(&json!({ "requestId": "q" }));
                 bench.session.said("notifications/cancelled".to_owned(), Some(params));
             }
-            "over" => drop(bench.call),
+            "over" => drop(call.take()),
+            "cancelled" => call.as_mut().unwrap().cancelled(),
             _ => bench.session.close().await,
         }
         let began = Instant::now();
@@ -104,6 +129,37 @@ async fn an_answer_that_nobody_wants_any_more_is_not_sent_again_and_ends_nothing
         assert!(bench.session.life().repeats.of.is_empty(), "{end}");
         assert!(futures_util::FutureExt::now_or_never(fate.verdict()).is_none(), "{end}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_session_asked_may_be_of_another_call_than_of_the_one_that_ends_by_itself() {
+    for is_own in [true, false] {
+        let mut bench = Bench::new();
+        let origin = if is_own { bench.own() } else { Origin::Session };
+        bench.answer(origin).await;
+        bench.repeats().await;
+        bench.call.answered();
+        drop(bench.call);
+        let began = Instant::now();
+        bench.jobs.idle().await;
+        let took = began.elapsed().as_secs();
+        assert!(if is_own { took < 5 } else { (50..=70).contains(&took) }, "{took} s");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_for_a_call_that_was_cancelled_meanwhile_does_not_begin_its_way() {
+    let mut bench = Bench::new();
+    let (session, call) = (bench.session.clone(), bench.call.id);
+    let is_wanted = |origin, by| {
+        let (session, id) = (session.clone(), Json::from_value(&json!("q")));
+        !Answering { session, forwarded: HeaderMap::new(), origin, id }.of(by).unwanted.is_cancelled()
+    };
+    let origins = [Origin::Call(call), Origin::Session];
+    assert!(origins.iter().all(|origin| is_wanted(*origin, Some(call))));
+    bench.call.cancelled();
+    assert!(!origins.iter().any(|origin| is_wanted(*origin, Some(call))));
+    assert!(origins.iter().all(|origin| is_wanted(*origin, None)), "that its question is refused is told");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,12 +182,35 @@ async fn a_cancel_is_sent_again_until_its_limit_or_its_answer() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_sent_again_is_bounded() {
     let bench = Bench::new();
-    let about = About::Cancel { call: 1 };
-    let mut places: Vec<_> = std::iter::from_fn(|| bench.session.repeating(&about)).take(REPEATS + 1).collect();
-    assert_eq!(places.len(), REPEATS);
-    places.pop();
-    assert!(bench.session.repeating(&about).is_some());
+    let telling = |is_needed| bench.session.telling(HeaderMap::new(), About::Cancel { call: 1 }, is_needed);
+    let (needless, needed, until) = (telling(false), telling(true), Instant::now() + Duration::from_secs(9));
+    let mut places = Vec::new();
+    while let Some(place) = needless.place(until).await {
+        places.push(place);
+    }
+    assert_eq!(places.len(), NEEDLESS);
+    while let Some(place) = needed.place(until).await {
+        places.push(place);
+    }
+    assert_eq!((places.len(), Instant::now()), (REPEATS, until));
+    let until = until + Duration::from_secs(9);
+    let (place, ()) = tokio::join!(needed.place(until), async { drop(places.pop()) });
+    assert!(place.is_some() && Instant::now() < until, "it waits for its place");
+    let _line: Vec<_> = (0..LINE).map(|_| telling(true)).collect();
+    drop(place);
+    places.extend(needed.place(until).await);
+    assert!(needed.place(until).await.is_none() && Instant::now() < until, "the line is full");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_for_which_no_place_gets_free_ends_its_call_and_says_so() {
+    let bench = Bench::new();
+    let places = Arc::clone(&bench.session.life().repeats.places);
+    let _places = places.acquire_many(64).await.unwrap();
+    let (message, took) = untold(bench).await;
+    assert!(message.contains("in attempt 1; it was not sent again, since 64 other"), "{message}");
+    assert!((50..=70).contains(&took), "{took} s");
 }

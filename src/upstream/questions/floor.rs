@@ -222,10 +222,11 @@ impl Floor {
     }
 
     /// Takes a request of the server in. Returns what is to be answered at once; an answer that comes later goes out
-    /// by `way`, which says how the call must end if the server cannot be told it.
+    /// by `way`, with the call whose client gave it, if it is no refusal. It says how the call must end if the server cannot
+    /// be told it.
     pub(in crate::upstream) fn request<W, F>(&self, request: Request, origin: Origin, way: W) -> Option<Rope>
     where
-        W: FnOnce(Rope) -> F + Send + 'static,
+        W: FnOnce(Rope, Option<u64>) -> F + Send + 'static,
         F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let Request { id, method, params } = request;
@@ -247,6 +248,11 @@ impl Floor {
                 Some(message::error(Some(&id), &error))
             }
         }
+    }
+
+    /// Whether the call with this id runs: it was not cancelled, and has no answer.
+    pub(in crate::upstream) fn is_running(&self, call: u64) -> bool {
+        self.table().calls.get(&call).is_some_and(|call| call.addressee.fate.is_running())
     }
 
     /// The server cannot be told what this call waits for.
@@ -356,14 +362,18 @@ impl Floor {
         Some(addressee)
     }
 
-    /// A question has its answer, which is to be sent now. Returns the call that it was put to.
-    pub(super) fn is_answered(&self, number: u64) -> Option<u64> {
-        let mut table = self.table();
-        let open = table.open.get_mut(&number)?;
-        open.stage = Stage::Answered;
-        match open.target {
+    /// The call that a question is put to.
+    pub(super) fn call_asked(&self, number: u64) -> Option<u64> {
+        match self.table().open.get(&number)?.target {
             Target::Call(id) => Some(id),
             Target::Client => None,
+        }
+    }
+
+    /// A question has its answer, which is on its way.
+    pub(super) fn is_answered(&self, number: u64) {
+        if let Some(open) = self.table().open.get_mut(&number) {
+            open.stage = Stage::Answered;
         }
     }
 

@@ -34,7 +34,7 @@ impl Drop for Entry {
     }
 }
 
-/// Sees a question through that was put. The answer goes out by `way`.
+/// Sees a question through that was put. The answer goes out by `way`, with the call whose client gave it, if it is no refusal.
 pub(super) async fn see_through<W, F>(
     mut opened: Opened,
     asking: Asking,
@@ -43,7 +43,7 @@ pub(super) async fn see_through<W, F>(
     origin: Origin,
     way: W,
 ) where
-    W: FnOnce(Rope) -> F,
+    W: FnOnce(Rope, Option<u64>) -> F,
     F: Future<Output = Result<(), Failure>>,
 {
     let answer = match opened.answer(asking, &question, origin).await {
@@ -53,15 +53,20 @@ pub(super) async fn see_through<W, F>(
         }
         answer => answer,
     };
-    // It stays in the table until the server has the answer: it may withdraw the question up to then.
-    let Opened { entry, .. } = opened;
-    let call = entry.floor.is_answered(entry.number);
+    let Opened { entry, withdrawn, .. } = opened;
+    let call = entry.floor.call_asked(entry.number);
     let told = match answer {
-        Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result))).await,
-        Some(Answer::Error(error) | Answer::Undeclared(error)) => way(message::error(Some(&id), &error)).await,
+        Some(Answer::Result(result)) => way(message::result(&id, Rope::from(result)), call),
+        Some(Answer::Error(error) | Answer::Undeclared(error)) => way(message::error(Some(&id), &error), None),
         None => return tracing::debug!(kind = %question.kind, "the server withdrew a question"),
     };
-    if let (Err(failure), Some(call)) = (told, call) {
+    if withdrawn.is_cancelled() {
+        // Before the answer was on its way, where it could have been found.
+        return tracing::debug!(kind = %question.kind, "the server withdrew a question that was just answered");
+    }
+    // It stays in the table until the server has the answer: it may withdraw the question up to then.
+    entry.floor.is_answered(entry.number);
+    if let (Err(failure), Some(call)) = (told.await, call) {
         entry.floor.lose(call, failure);
     }
 }

@@ -97,7 +97,7 @@ impl Bench {
         let id = RequestId::read(of(id)).unwrap();
         let way = self.way.clone();
         let request = Request { id, method: method.to_owned(), params: Some(of(params)) };
-        let told = self.floor.request(request, origin, move |rope| async move {
+        let told = self.floor.request(request, origin, move |rope, _| async move {
             way.send(read(rope)).unwrap();
             Ok(())
         });
@@ -229,7 +229,7 @@ async fn a_tie_to_a_task_of_the_servers_own_stays_behind() {
         let params = Json::parse(format!(r#"{{"n":1.50,"_meta":{meta}}}"#).into()).unwrap();
         let request =
             Request { id: RequestId::from_number(1), method: "elicitation/create".to_owned(), params: Some(params) };
-        assert!(bench.floor.request(request, Origin::Call(1), |_| async { Ok(()) }).is_none());
+        assert!(bench.floor.request(request, Origin::Call(1), |_, _| async { Ok(()) }).is_none());
         assert_eq!(call.asked().await.question().params.as_str(), left);
     }
 }
