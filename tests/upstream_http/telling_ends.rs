@@ -283,3 +283,38 @@ async fn the_end_of_a_session_does_not_overtake_a_cancel() {
     assert!(signs.is_well.load(Ordering::SeqCst));
     assert_eq!(server.seen_by("DELETE").len(), 1);
 }
+
+#[tokio::test]
+async fn what_the_server_does_not_acknowledge_holds_back_no_other_call() {
+    let server = Server::start(|seen, mut wire| async move {
+        match (seen.verb.as_str(), seen.method()) {
+            ("POST", "initialize") => wire.initialize(&seen, "s").await,
+            ("GET", _) => wire.status("405 Method Not Allowed").await,
+            ("POST", "tools/call") => {
+                let is_quick = seen.tool() == "quick";
+                wire.events().await;
+                for number in if is_quick { MANY..=MANY } else { 0..=MANY - 1 } {
+                    wire.event(&unknown(number)).await;
+                }
+                if is_quick {
+                    wire.event(&seen.says("quick")).await;
+                }
+                wire.closed().await;
+                wire
+            }
+            _ if is_refusal(&seen) => {
+                wire.closed().await;
+                wire
+            }
+            _ => wire.status("202 Accepted").await,
+        }
+    })
+    .await;
+    let client = client_with(config(&server), &Limits::default());
+    let _asks = client.tool("asks").await.in_background();
+    refused(&server, 8).await;
+    // An acknowledgement is waited for longer.
+    let quick = timeout(PATIENCE / 2, async { result(client.tool("quick").await).await }).await;
+    assert_eq!(quick.expect("it waited for its turn behind the other call")["content"][0]["text"], "quick");
+    assert_eq!(server.seen_of("initialize").len(), 1);
+}

@@ -359,7 +359,7 @@ impl<'a> Exchange<'a> {
             Err(error) => {
                 tracing::debug!(server = self.server, %error, "a message that cannot be read");
                 if let (Link::Session(session), Some(answer)) = (&self.link, error.to_refusal()) {
-                    return session.reply(self.forwarded, answer).await;
+                    return session.reply(self.forwarded, answer, Some(self.id)).await;
                 }
                 let ours = error.answers.as_ref().is_some_and(|id| ids::named(Some(id), self.id) == Named::Ours);
                 if ours {

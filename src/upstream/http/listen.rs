@@ -117,7 +117,7 @@ async fn event(session: &HttpSession, data: &Bytes) {
             Err(error) => {
                 tracing::debug!(%error, "a message that cannot be read");
                 if let Some(answer) = error.to_refusal() {
-                    session.reply(&session.forwarded(), answer).await;
+                    session.reply(&session.forwarded(), answer, None).await;
                 }
             }
         }

@@ -20,6 +20,7 @@ mod run;
 mod session;
 mod sse;
 mod telling;
+mod turns;
 mod unwritten;
 mod wish;
 

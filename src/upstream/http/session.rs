@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -18,6 +18,7 @@ use super::endpoint::Endpoint;
 use super::ids;
 use super::resume::Place;
 use super::telling::Repeats;
+use super::turns::Turns;
 use super::unwritten;
 use crate::jobs::Jobs;
 use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
@@ -70,8 +71,6 @@ struct Inner {
     ended: CancellationToken,
     /// What was on its way then has had its last moment.
     past: CancellationToken,
-    /// How many answers to the server may be on their way at a time.
-    answers: Arc<Semaphore>,
     /// What is on its way to the server beside calls.
     tellings: TaskTracker,
 }
@@ -91,6 +90,8 @@ pub(super) struct Life {
     replaced: bool,
     /// What the server is told beside calls, until it has it.
     pub(super) repeats: Repeats,
+    /// Answers that are on their way.
+    turns: Turns,
 }
 
 /// Whether the server is believed to know the session.
@@ -130,9 +131,6 @@ pub(super) struct InFlight {
     anchored: bool,
 }
 
-/// Answers to requests of the server that may be on their way at a time.
-const ANSWERS: usize = 8;
-
 /// How long the server may take to acknowledge what needs no answer.
 pub(super) const ACKNOWLEDGE: Duration = Duration::from_secs(10);
 
@@ -155,11 +153,11 @@ impl HttpSession {
                 left: false,
                 replaced: false,
                 repeats: Repeats::default(),
+                turns: Turns::default(),
             }),
             over: CancellationToken::new(),
             ended: CancellationToken::new(),
             past: CancellationToken::new(),
-            answers: Arc::new(Semaphore::new(ANSWERS)),
             tellings: TaskTracker::new(),
         }))
     }
@@ -330,9 +328,10 @@ impl HttpSession {
         &self.0.parts.jobs
     }
 
-    /// A place among the answers to the server that are on their way.
-    pub(super) async fn turn_to_answer(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.answers).acquire_owned().await.ok()
+    /// A place among the answers to what came on the stream of this call, or on the server's own.
+    pub(super) async fn turn_to_answer(&self, call: Option<u64>) -> Option<OwnedSemaphorePermit> {
+        let turns = self.life().turns.of(call);
+        turns.acquire_owned().await.ok()
     }
 
     /// For what the end of the session must not overtake: until this is dropped, or for as long as a close may take.

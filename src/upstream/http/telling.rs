@@ -152,12 +152,12 @@ impl HttpSession {
         let later = answering.clone();
         // Its way begins before the question is closed: a process that ends now must not be resumed behind it.
         let way = move |answer, by| {
-            let telling = later.of(by);
-            async move { telling.send(answer).await }
+            let (whose, telling) = (later.call().or(by), later.of(by));
+            async move { telling.send(answer, whose).await }
         };
         if let Some(answer) = self.floor().request(asked, origin, way) {
             // Waiting here holds the stream back on which the requests come.
-            let Some(permit) = self.turn_to_answer().await else { return };
+            let Some(permit) = self.turn_to_answer(answering.call()).await else { return };
             // No work waits for the answer to a ping.
             let waiting = answering.call().filter(|_| !is_ping);
             let telling = answering.at_once(waiting.is_some());
@@ -170,10 +170,11 @@ impl HttpSession {
         }
     }
 
-    /// Tells the server in the background, once, that a request of its own cannot be read.
-    pub(super) async fn reply(&self, forwarded: &HeaderMap, answer: Rope) {
+    /// Tells the server in the background, once, that a request of its own cannot be read, which came on the stream of this
+    /// call.
+    pub(super) async fn reply(&self, forwarded: &HeaderMap, answer: Rope, call: Option<u64>) {
         // Waiting here holds the stream back on which the requests come.
-        let Some(permit) = self.turn_to_answer().await else { return };
+        let Some(permit) = self.turn_to_answer(call).await else { return };
         let (session, headers) = (self.clone(), forwarded.clone());
         self.jobs().spawn("answer to a server", async move {
             session.tell(&headers, answer).await;
@@ -312,9 +313,9 @@ impl Telling {
         }
     }
 
-    /// Sends an answer when it is its turn. The call that waits for it must end with the failure.
-    async fn send(self, answer: Rope) -> Result<(), Failure> {
-        match self.session.turn_to_answer().await {
+    /// Sends an answer when it is its turn among those of `whose` call. The call that waits for it must end with the failure.
+    async fn send(self, answer: Rope, whose: Option<u64>) -> Result<(), Failure> {
+        match self.session.turn_to_answer(whose).await {
             Some(permit) => self.send_first(answer, permit).await,
             None => Ok(()),
         }
