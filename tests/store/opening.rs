@@ -101,7 +101,7 @@ async fn a_store_whose_marker_is_gone_or_garbage_is_damaged_and_left_as_it_is() 
     for marker in markers {
         match marker {
             None => fs::remove_file(path.join("raincheck.store")).unwrap(),
-            Some(text) => fs::write(path.join("raincheck.store"), text).unwrap(),
+            Some(bytes) => fs::write(path.join("raincheck.store"), bytes).unwrap(),
         }
         let before = contents(&path);
         let error = refused(&path, 70, "move the directory aside");
