@@ -92,17 +92,18 @@ pub async fn run_stdio<R, W, G>(
     let left = host_front.left();
     let serving =
         host_front.serve(host.input, host.output, host.gone, front.clone(), grace + LAST_WORDS, settled.cancelled());
+    let shutdown = shutdown.shared();
+    // The host is gone and has sent the signal, in whichever order: nothing is waited for any more.
+    let hurried = async { _ = tokio::join!(left.cancelled(), shutdown.clone()) }.shared();
     let stopping = async {
-        tokio::pin!(shutdown);
-        // The host is gone and has sent the signal, in whichever order: nothing is waited for any more.
-        let second = tokio::select! {
-            () = shutdown.as_mut() => left.cancelled().left_future(),
-            () = front.stopping() => shutdown.as_mut().right_future(),
-        };
+        tokio::select! {
+            () = shutdown.clone() => {}
+            () = front.stopping() => {}
+        }
         let hurry = async {
             tokio::select! {
                 () = tokio::time::sleep(grace) => {}
-                () = second => {}
+                () = hurried.clone() => {}
             }
         };
         front.stop();
@@ -111,7 +112,13 @@ pub async fn run_stdio<R, W, G>(
         leaving
     };
     let ((), leaving) = tokio::join!(serving, stopping);
-    service.close(leaving).await;
+    service.give_back(leaving).await;
+    tokio::select! {
+        biased;
+        () = service.0.upstream.close() => {}
+        // The server is told, and left to its guard, which ends it when this process has ended.
+        () = hurried.clone() => {}
+    }
     upstreams.stop();
 }
 
@@ -182,15 +189,14 @@ impl OnDemand {
         Some(leaving)
     }
 
-    /// Gives the store back, then ends the server, which may take its time.
-    async fn close(&self, leaving: Option<Leaving>) {
+    /// Gives the store back. To be called before the server is ended, which may take its time.
+    async fn give_back(&self, leaving: Option<Leaving>) {
         if let Some(open) = self.0.open.get() {
             open.stack.halt();
             open.stack.close().await;
         }
         self.0.following.stop();
         drop(leaving);
-        self.0.upstream.close().await;
     }
 }
 

@@ -7,11 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::exit;
 
 /// Resolves when the process is asked to stop.
-pub(super) struct Shutdown(Pin<Box<dyn Future<Output = ()> + Send>>);
+pub(super) struct Shutdown(oneshot::Receiver<()>);
 
 /// SIGTERM and SIGINT, one after the other.
 pub(super) struct Signals {
@@ -32,14 +33,21 @@ impl Shutdown {
     /// is made for that.
     pub(super) fn of_process() -> io::Result<Self> {
         let mut signals = Signals::of_process()?;
-        Ok(Self(Box::pin(async move {
-            let received = signals.next().await;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (asked, shutdown) = oneshot::channel();
+        // On a thread of its own, so that it works when every worker is stuck, and when nobody waits for the first.
+        std::thread::Builder::new().name("raincheck-signals".to_owned()).spawn(move || {
+            let received = runtime.block_on(signals.next());
             tracing::info!(
                 signal = received.name(),
                 "stopping: running calls may end within the grace time; a second signal ends at once"
             );
-            std::thread::spawn(move || end_at_the_next(signals));
-        })))
+            let _ = asked.send(());
+            let received = runtime.block_on(signals.next());
+            tracing::warn!(signal = received.name(), "ended at once; what was running is recorded at the next start");
+            std::process::exit(received.code().into());
+        })?;
+        Ok(Self(shutdown))
     }
 }
 
@@ -81,19 +89,12 @@ impl Received {
     }
 }
 
-/// On a thread of its own, so that it works when every worker is stuck.
-fn end_at_the_next(mut signals: Signals) {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    let received = runtime.block_on(signals.next());
-    tracing::warn!(signal = received.name(), "ended at once; what was running is recorded at the next start");
-    std::process::exit(received.code().into());
-}
-
 impl Future for Shutdown {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.0.as_mut().poll(context)
+        // The thread ends without a word only by a panic; then no signal is seen any more.
+        Pin::new(&mut self.0).poll(context).map(|_| ())
     }
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::open_error::{Damage, NotAStore, OpenCause};
-use super::original;
 use super::page_cache;
+use super::{files, original};
 
 /// The version of the layout that this version of Raincheck writes.
 ///
@@ -55,9 +55,11 @@ pub(super) enum MarkerState {
 }
 
 pub(super) const MARKER: &str = "raincheck.store";
+const NEW_MARKER: &str = "raincheck.store.new";
 const LOCK: &str = "lock";
 pub(super) const DATABASE: &str = "db";
 const BLOBS: &str = "blobs";
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// How long a lock may outlive its process.
 const INHERITED: Duration = Duration::from_millis(500);
@@ -175,7 +177,7 @@ impl Directory {
             MarkerState::Closed => "closed",
         };
         let text = format!("raincheck-store {LAYOUT} {state} {} {}\n", marker.commits, marker.bytes);
-        let temporary = self.path.join("raincheck.store.new");
+        let temporary = self.path.join(NEW_MARKER);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -217,6 +219,33 @@ pub fn remove_unused(path: &Path, age: Duration) -> io::Result<bool> {
 
 /// The marker in `path`; `None` if the directory is empty.
 fn read_marker(path: &Path) -> Result<Option<Marker>, OpenCause> {
+    match find_marker(path) {
+        // Whose it is can still be told: its owner must not think that there is nothing to save.
+        Err(OpenCause::NotAStore(NotAStore::Foreign)) if is_ours_otherwise(path)? => {
+            Err(OpenCause::Corrupt(Damage::Marker))
+        }
+        found => found,
+    }
+}
+
+/// Whether there is a database, another file that only a store has beside it, and nothing that a store has not.
+fn is_ours_otherwise(path: &Path) -> io::Result<bool> {
+    let (mut has_database, mut has_ours) = (false, false);
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        has_database |= name == DATABASE;
+        has_ours |= name == MARKER || name == LOCK;
+        let others =
+            [MARKER, NEW_MARKER, LOCK, BLOBS, LOST_AND_FOUND, files::FOLDER, original::KEPT, original::UNFINISHED];
+        if !is_of_database(&name) && !others.iter().any(|other| name == *other) {
+            return Ok(false);
+        }
+    }
+    Ok(has_database && has_ours)
+}
+
+/// The marker in `path`; what has none, or another, is foreign.
+fn find_marker(path: &Path) -> Result<Option<Marker>, OpenCause> {
     match File::open(path.join(MARKER)) {
         Ok(file) => {
             let mut text = String::new();
@@ -229,7 +258,7 @@ fn read_marker(path: &Path) -> Result<Option<Marker>, OpenCause> {
                 // A lock without a marker was left by a process that ended at its very start; a mount
                 // point of its own has `lost+found`.
                 let name = entry?.file_name();
-                if name != LOCK && name != "raincheck.store.new" && name != "lost+found" {
+                if name != LOCK && name != NEW_MARKER && name != LOST_AND_FOUND {
                     return Err(OpenCause::NotAStore(NotAStore::Foreign));
                 }
             }

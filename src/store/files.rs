@@ -34,7 +34,8 @@ pub(super) struct InFlight {
     in_flight: Arc<SharedMap<FileName, ()>>,
 }
 
-const FOLDER: &str = "results";
+/// The folder in that of the store.
+pub(super) const FOLDER: &str = "results";
 
 impl OutcomeFiles {
     pub(super) fn new(store: &Path) -> Self {

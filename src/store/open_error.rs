@@ -59,6 +59,8 @@ pub enum NotAStore {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Damage {
+    /// The file that says whose directory it is.
+    Marker,
     /// The database of a finished store is not there, or shorter than it was.
     Truncated {
         /// Its bytes.
@@ -192,6 +194,7 @@ impl std::error::Error for OpenError {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Marker => f.write_str("its file raincheck.store is missing, or is not what a store has there"),
             Self::Truncated { found, expected } => write!(f, "its database has {found} of {expected} bytes"),
             Self::Lost { found, expected } => write!(f, "it holds {found} of at least {expected} acknowledged commits"),
             Self::Blobs => f.write_str("it has values outside of its log"),

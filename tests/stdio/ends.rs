@@ -73,6 +73,21 @@ async fn a_host_that_is_impatient_after_the_end_of_the_input_is_not_kept_waiting
 }
 
 #[tokio::test]
+async fn a_host_that_is_impatient_while_the_server_ends_is_not_kept_waiting() {
+    let machine = Machine::with("stubborn");
+    let mut client = machine.start(&[]);
+    let id = client.ask("tools/call", modern_with(json!({ "name": "who", "arguments": {} }), json!({}))).await;
+    let pid = client.answer(&id).await["result"]["pid"].as_i64().unwrap();
+    client.end_input();
+    // Nothing runs any more: only the server is waited for, which takes four seconds.
+    machine.noted("eof", 1).await;
+    client.signal(Signal::SIGTERM);
+    assert_eq!(client.ended().await.code(), Some(0), "{}", client.log());
+    assert!(client.log().contains("stopping:") && !client.log().contains("was ended by"), "{}", client.log());
+    crate::signs::ended(pid.try_into().unwrap(), crate::PATIENCE).await;
+}
+
+#[tokio::test]
 async fn a_killed_proxy_leaves_no_server_behind() {
     let machine = Machine::with("stubborn");
     let mut client = machine.start(&[]);

@@ -93,6 +93,27 @@ async fn what_is_no_store_is_refused_untouched() {
 }
 
 #[tokio::test]
+async fn a_store_whose_marker_is_gone_or_garbage_is_damaged_and_left_as_it_is() {
+    let markers: [Option<&[u8]>; 6] =
+        [None, Some(b""), Some(b"zzz"), Some(b"\xff\0"), Some(b"raincheck-store"), Some(b"raincheck-store 3 open x 1")];
+    let test = closed_store().await;
+    let path = test.directory.path().join("store");
+    for marker in markers {
+        match marker {
+            None => fs::remove_file(path.join("raincheck.store")).unwrap(),
+            Some(bytes) => fs::write(path.join("raincheck.store"), bytes).unwrap(),
+        }
+        let before = contents(&path);
+        let error = refused(&path, 70, "move the directory aside");
+        assert!(matches!(error.cause(), OpenCause::Corrupt(Damage::Marker)), "{error}");
+        assert_eq!(contents(&path), before);
+    }
+    // With things of others in it nobody can say whose it is.
+    fs::write(path.join("letter"), "dear").unwrap();
+    refused(&path, 73, "holds other things");
+}
+
+#[tokio::test]
 async fn an_empty_directory_or_one_with_only_lost_and_found_becomes_a_store() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("lost+found")).unwrap();

@@ -44,6 +44,30 @@ async fn closing_ends_a_server_that_ignores_its_end_and_what_its_wrapper_left() 
 }
 
 #[tokio::test]
+async fn closing_does_not_wait_for_a_daemon_that_holds_the_error_output() {
+    for ends in ["told", "by itself"] {
+        let (pipe, dir) = (tempfile::tempdir().unwrap(), TempDir::new().unwrap());
+        let path = pipe.path().join("daemon");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // Opened both ways, so that nobody is waited for. The daemon ends when this is dropped.
+        let _daemon = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let mut config = config("plain", &dir);
+        let Transport::Stdio { env, .. } = &mut config.transport else { panic!() };
+        env.insert("DAEMON".to_owned(), path.to_str().unwrap().to_owned());
+        let upstream = Upstream::with_guard(Arc::new(config), &Limits::default(), &Jobs::new(), guard());
+        let bench = Bench { upstream, dir };
+        result(bench.call("echo", json!({}))).await;
+        bench.noted("daemon", 1).await;
+        if ends == "by itself" {
+            failure(bench.call("die", json!({}))).await;
+            result(bench.call("echo", json!({}))).await;
+            bench.noted("daemon", 2).await;
+        }
+        tokio::time::timeout(PATIENCE, bench.upstream.close()).await.expect("close hangs");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_does_not_wait_for_a_process_that_lingers() {
     let (bench, ended) = with_life("wrapper,stubborn", |_| {});
     let held = bench.call("hold", json!({ "n": 1 }));

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio, exit};
 
 use nix::sys::signal::{SigSet, Signal};
@@ -94,6 +95,16 @@ fn hold_life() {
     }
 }
 
+/// Leaves a process behind that holds the error output, in a group of its own. It ends with the pipe at `DAEMON`.
+fn leave_daemon() {
+    if let Ok(path) = std::env::var("DAEMON") {
+        let pipe = std::fs::File::open(path).unwrap();
+        let daemon = Command::new("cat").stdin(pipe).stdout(Stdio::null()).process_group(0).spawn().unwrap();
+        std::mem::forget(daemon);
+        note("daemon");
+    }
+}
+
 fn note(word: &str) {
     if let Ok(path) = std::env::var("LEDGER") {
         let mut ledger = std::fs::File::options().append(true).create(true).open(path).unwrap();
@@ -109,6 +120,7 @@ impl Server {
             exit(self.script.0["exit"].parse().unwrap());
         }
         hold_life();
+        leave_daemon();
         if self.script.has("wrapper") {
             self.wrap();
         }

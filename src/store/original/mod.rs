@@ -45,8 +45,10 @@ struct Part {
 }
 
 const SLEDS_BLOBS: &str = "blobs";
-const KEPT: &str = "before-opening";
-const UNFINISHED: &str = "before-opening.new";
+/// The file.
+pub(super) const KEPT: &str = "before-opening";
+/// The file while it is written.
+pub(super) const UNFINISHED: &str = "before-opening.new";
 
 const MARKED: u8 = b'm';
 const WHOLE_FILE: u8 = b'f';

@@ -11,7 +11,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
@@ -96,8 +96,13 @@ fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn fail(code: u8, why: &str) -> ExitCode {
-    eprintln!("{VOICE}{why}");
+    say(why);
     ExitCode::from(code)
+}
+
+/// Says something on the error output, if anybody reads that: a proxy that was killed does not.
+fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "{VOICE}{what}");
 }
 
 impl Request {
@@ -153,7 +158,7 @@ impl Guard {
             Ok(())
         });
         if let Err(error) = detached {
-            eprintln!("{VOICE}cannot let go of the standard streams: {error}");
+            say(&format!("cannot let go of the standard streams: {error}"));
         }
 
         let (events, received) = channel();
@@ -252,7 +257,7 @@ fn watch(events: &Receiver<Event>) -> u8 {
         Ok(Event::Exited(of_command)) => {
             code = Some(of_command);
             if of_command != 0 {
-                eprintln!("{VOICE}the command ended with exit code {of_command}");
+                say(&format!("the command ended with exit code {of_command}"));
             }
             if wait_alone(events, ALONE, &mut code) {
                 return of_command;

@@ -35,6 +35,8 @@ pub(super) struct Process {
 const AFTER_EOF: Duration = Duration::from_secs(2);
 /// How long its group may take to end after SIGTERM. The guard kills the group a little earlier.
 const AFTER_TERM: Duration = Duration::from_millis(3500);
+/// How long it may take to end after SIGKILL: one that hangs in the operating system is let go, to end when it can.
+const AFTER_KILL: Duration = Duration::from_secs(1);
 /// How long it may take until all that an ended process wrote is taken in.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long a process whose output has ended may take to end itself, before its calls are ended without saying how
@@ -52,16 +54,19 @@ impl Process {
         let Spawned { child, group, lifeline, stdin, stdout, stderr } = spawn(plan, guard)?;
         tracing::debug!(server = %setup.config.name, process = group.as_raw(), "started");
         let tail = Tail::default();
-        setup.jobs.spawn("stderr", stderr::drain(stderr, setup.config.name.as_str().into(), tail.clone()));
+        let gone = CancellationToken::new();
+        let name: Arc<str> = setup.config.name.as_str().into();
+        let drain = stderr::drain(stderr, Arc::clone(&name), tail.clone(), gone.clone().cancelled_owned());
+        setup.jobs.spawn("stderr", drain);
         let process = Self {
             connection: Connection::open(setup, hearer, stdout, stdin),
             tail,
             exit: Arc::default(),
             closing: CancellationToken::new(),
             told: Arc::default(),
-            gone: CancellationToken::new(),
+            gone,
         };
-        let life = Life { process: process.clone(), child, group, lifeline, server: setup.config.name.as_str().into() };
+        let life = Life { process: process.clone(), child, group, lifeline, server: name };
         setup.jobs.spawn("child process", life.run());
         Ok(process)
     }
@@ -193,8 +198,9 @@ impl Life {
         if timeout(AFTER_TERM, self.child.wait()).await.is_err() {
             self.signal(Signal::SIGKILL);
         }
-        let ended = self.child.wait().await;
-        self.ended(ended);
+        if let Ok(ended) = timeout(AFTER_KILL, self.child.wait()).await {
+            self.ended(ended);
+        }
         self.signal(Signal::SIGKILL);
     }
 

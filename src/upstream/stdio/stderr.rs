@@ -1,11 +1,12 @@
 //! What a server says on its error output: always drained, so that it never blocks on it, and logged.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncRead;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::lines::{Line, Lines};
@@ -29,9 +30,29 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Lines that are logged in a second.
 const PER_SECOND: u32 = 50;
 
-/// Reads everything and logs it under the server's name.
-pub(super) async fn drain<R: AsyncRead + Unpin>(reader: R, server: Arc<str>, tail: Tail) {
+/// Reads everything and logs it under the server's name, until a moment after the server is `gone`: what it left running on
+/// purpose may hold its error output for ever.
+pub(super) async fn drain<R: AsyncRead + Unpin>(
+    reader: R,
+    server: Arc<str>,
+    tail: Tail,
+    gone: impl Future<Output = ()>,
+) {
     let _whole = tail.whole.clone().drop_guard();
+    let patience = async {
+        gone.await;
+        sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        () = read(reader, &server, &tail) => {}
+        () = patience => {
+            tracing::debug!(%server, "a process that it left behind holds its stderr, of which nothing more is read");
+        }
+    }
+}
+
+/// Reads to the end.
+async fn read<R: AsyncRead + Unpin>(reader: R, server: &str, tail: &Tail) {
     let mut lines = Lines::new(reader, READ);
     let mut since = Instant::now();
     let (mut logged, mut dropped) = (0, 0_u64);
@@ -113,6 +134,10 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
 
     #[test]
@@ -146,10 +171,20 @@ mod tests {
         text.resize(text.len() + (1 << 20), b'y');
         text.extend_from_slice(b"\n\x1b[31mError: no\x1b[0m\r\n\xff\n");
         let tail = Tail::default();
-        drain(text.as_slice(), "mock".into(), tail.clone()).await;
+        drain(text.as_slice(), "mock".into(), tail.clone(), pending()).await;
         let lines = tail.lines();
         assert_eq!(lines.len(), REMEMBERED);
         assert_eq!(lines[REMEMBERED - 2], "[31mError: no[0m");
         assert_eq!(lines[REMEMBERED - 3], "(a line that is too long to be shown)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_by_others_is_let_go_a_moment_after_the_server() {
+        let (reader, mut held) = tokio::io::duplex(64);
+        held.write_all(b"last words\n").await.unwrap();
+        let tail = Tail::default();
+        timeout(PATIENCE * 2, drain(reader, "mock".into(), tail.clone(), ready(()))).await.unwrap();
+        assert_eq!(tail.lines(), ["last words"]);
+        assert!(held.write_all(b"more\n").await.is_err());
     }
 }
