@@ -144,7 +144,7 @@ fn too_short(reader: &mut Reader<'_>, table: &DeTable<'_>, config: &Config) {
         if let (Some((what, policy)), Some(line)) = (short, line_of(reader, table, "timeout")) {
             let shown = |duration| humantime::format_duration(duration).to_string();
             let message = format!(
-                "({}) must be longer than after of {what} ({}), or no call would ever become a task{whose}; for that use \
+                "timeout ({}) must be longer than after of {what} ({}), or no call would ever become a task{whose}; for that use \
                  mode = \"sync\"",
                 shown(timeout),
                 shown(policy.after)
