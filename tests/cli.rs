@@ -321,6 +321,11 @@ fn keep(folder: &std::path::Path, urls: &[&str]) {
 
 /// Answers the next request.
 fn answer(listener: &TcpListener, status: &str, body: &Value) {
+    answer_with(listener, status, "", body);
+}
+
+/// The same with another header.
+fn answer_with(listener: &TcpListener, status: &str, header: &str, body: &Value) {
     let (mut socket, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(socket.try_clone().unwrap());
     let mut length = 0;
@@ -336,6 +341,7 @@ fn answer(listener: &TcpListener, status: &str, body: &Value) {
     }
     reader.read_exact(&mut vec![0; length]).unwrap();
     let (head, body) = ("content-type: application/json\r\nconnection: close", body.to_string());
+    let head = format!("{head}{header}");
     write!(socket, "HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
 }
 
@@ -365,6 +371,31 @@ fn a_kept_handle_is_waited_for_while_its_proxy_is_away() {
     answer(&listener, "200 OK", &json!({ "jsonrpc": "2.0", "id": 1, "result": task }));
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"the report\n".as_slice()));
+}
+
+#[test]
+fn a_server_that_says_when_to_come_back_is_left_alone_until_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    keep(directory.path(), &[&url]);
+    let command = ["task", "get", "last", "--wait"];
+    let child = with_handles(directory.path(), &command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let task = json!({
+        "resultType": "complete", "taskId": "task0", "status": "completed", "createdAt": "2026-07-28T10:30:00Z",
+        "lastUpdatedAt": "2026-07-28T10:30:00Z", "ttlMs": null, "pollIntervalMs": 1, "result": { "content": [] },
+    });
+    let mut working = task.clone();
+    working["status"] = "working".into();
+    answer(&listener, "200 OK", &json!({ "jsonrpc": "2.0", "id": 1, "result": working }));
+    for status in ["429 Too Many Requests", "503 Service Unavailable"] {
+        answer_with(&listener, status, "\r\nretry-after: 2", &json!("no"));
+        let refused = std::time::Instant::now();
+        answer(&listener, "200 OK", &json!({ "jsonrpc": "2.0", "id": 1, "result": working }));
+        assert!(refused.elapsed() >= std::time::Duration::from_secs(2), "{status}: after {:?}", refused.elapsed());
+    }
+    answer(&listener, "200 OK", &json!({ "jsonrpc": "2.0", "id": 1, "result": task }));
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
 }
 
 #[test]

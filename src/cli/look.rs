@@ -1,10 +1,13 @@
 //! Looks at what a configuration leads to, for whoever sets one up: nothing of this keeps the proxy from starting.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use tokio::net::TcpStream;
@@ -48,6 +51,7 @@ pub(super) async fn notes(config: &Config) -> Vec<String> {
     let rules = rules.map(|rule| format!("tool \"{}\": {says}", rule.pattern));
     unmakeable(config)
         .into_iter()
+        .chain(never_enough(config))
         .chain(servers)
         .chain(pathless)
         .chain(several)
@@ -72,12 +76,43 @@ fn unmakeable(config: &Config) -> Option<String> {
             Ok(()) if statvfs(there).is_ok_and(|disk| disk.blocks() == 0) => {
                 format!("no files can be kept in {}", there.display())
             }
-            Ok(()) => return None,
+            Ok(()) => holds_other_things(there).filter(|_| there == path)?,
         }
     } else {
         format!("{} is no folder", there.display())
     };
     Some(format!("store.path: the store cannot be in {}: {why}", path.display()))
+}
+
+/// What is in a folder that is no store, as at the start. Nothing is opened but what says that it is one.
+fn holds_other_things(folder: &Path) -> Option<String> {
+    if let Ok(marker) = File::open(folder.join("raincheck.store")) {
+        let mut text = String::new();
+        let is_read = marker.take(256).read_to_string(&mut text).is_ok();
+        return (!is_read || !text.starts_with("raincheck-store ")).then(|| "it holds other things".to_owned());
+    }
+    // What a start leaves that was cut short, and what a mount point has.
+    let known = ["lock", "raincheck.store.new", "lost+found"];
+    let names = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.file_name());
+    let first = names.filter(|name| !known.iter().any(|known| name == known)).min()?;
+    let first = first.to_string_lossy();
+    Some(format!("it holds other things ({}); name a folder that is empty or does not exist", first.escape_debug()))
+}
+
+/// Says that tasks want more free space than there can be.
+fn never_enough(config: &Config) -> Option<String> {
+    let least = config.store.min_free_bytes?;
+    let path = std::path::absolute(&config.store.path).ok()?;
+    let there = path.ancestors().find(|path| path.is_dir())?;
+    let disk = statvfs(there).ok()?;
+    let whole = disk.blocks().saturating_mul(disk.fragment_size());
+    let (wanted, has) = (ByteSize::b(least), ByteSize::b(whole));
+    (whole > 0 && least > whole).then(|| {
+        format!(
+            "store.min_free: no task is ever made: {wanted} is more than the whole disk of {} has ({has})",
+            there.display()
+        )
+    })
 }
 
 /// Says in the log which servers cannot be reached as things are. They may come later.
@@ -257,6 +292,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b");
         assert_eq!(unmakeable(&config(&format!("[store]\npath = {path:?}\n{server}"))), None);
+        std::fs::create_dir_all(&path).unwrap();
+        let text = format!("[store]\npath = {path:?}\n{server}");
+        assert_eq!(unmakeable(&config(&text)), None, "an empty folder will do");
+        std::fs::write(path.join("thesis.txt"), "").unwrap();
+        let found = unmakeable(&config(&text)).unwrap_or_default();
+        assert!(found.contains("holds other things") && found.contains("thesis.txt"), "{found}");
+        std::fs::write(path.join("raincheck.store"), "raincheck-store 3 closed 1 2\n").unwrap();
+        assert_eq!(unmakeable(&config(&text)), None, "a store of ours");
+        std::fs::write(path.join("raincheck.store"), "mine\n").unwrap();
+        assert!(unmakeable(&config(&text)).is_some());
+    }
+
+    #[tokio::test]
+    async fn more_free_space_than_the_disk_has_is_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let text = |min_free: &str| {
+            format!("[store]\npath = {path:?}\nmin_free = {min_free:?}\n[[server]]\nname = \"a\"\ncommand = [\"sh\"]\n")
+        };
+        assert_eq!(notes(&config(&text("1MiB"))).await, Vec::<String>::new());
+        let found = notes(&config(&text("4000PiB"))).await;
+        assert!(found.len() == 1 && found[0].contains("store.min_free: no task"), "{found:?}");
+        assert!(!path.exists());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Where clients find the servers, and what to try first.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::run::{Config, OwnerSource, Transport};
+use url::{Host, Url};
+
+use super::run::{Config, Door, OwnerSource, Transport};
 
 impl Config {
     /// The URLs of all servers at the listener that is bound to `address`, each with the name of its server; a
@@ -19,6 +21,36 @@ impl Config {
             [only] => vec![(only.name.as_str(), format!("{base}/mcp"))],
             many => many.iter().map(|server| (server.name.as_str(), format!("{base}/{}/mcp", server.name))).collect(),
         }
+    }
+
+    /// Whether this is the address of an endpoint of this very proxy, by any name of this machine.
+    pub(super) fn is_own(&self, url: &Url) -> bool {
+        let alone = (self.servers.len() == 1).then(|| "/mcp".to_owned());
+        let mut paths = alone.into_iter().chain(self.servers.iter().map(|server| format!("/{}/mcp", server.name)));
+        let path = url.path().trim_end_matches('/');
+        if self.door == Door::Stdio {
+            return false;
+        }
+        if let Some(public) = &self.listen.public_url
+            && public.origin() == url.origin()
+            && let Some(path) = path.strip_prefix(public.path().trim_end_matches('/'))
+        {
+            return paths.any(|own| own == path);
+        }
+        let here = self.listen.http.ip().to_canonical();
+        let is_here = |address: IpAddr| {
+            let is_local = address.is_loopback() && (here.is_loopback() || here.is_unspecified());
+            address == here || is_local
+        };
+        let is_host = match url.host() {
+            Some(Host::Domain(name)) => name == "localhost" && is_here(Ipv4Addr::LOCALHOST.into()),
+            Some(Host::Ipv4(address)) => is_here(address.into()),
+            Some(Host::Ipv6(address)) => is_here(IpAddr::from(address).to_canonical()),
+            None => false,
+        };
+        // Port 0 is none that anybody can know yet.
+        let port = url.port_or_known_default().filter(|port| *port != 0);
+        is_host && port == Some(self.listen.http.port()) && paths.any(|own| own == path)
     }
 
     /// A few lines for the person who has just started the proxy: the endpoints, and what to try.

@@ -1,5 +1,7 @@
 //! `[owner.jwt]`: callers proved by the tokens of an issuer (RFC 7519), whose keys are published (RFC 7517).
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,6 +78,11 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, owner: &mut Section<'a>) -> Opti
     }
     if skew > LARGEST_SKEW {
         section.fault(reader, "skew", "must be 10m at most");
+    }
+    if let Some(KeySource::File(path)) = &keys
+        && let Err(error) = File::open(path).and_then(|mut file| file.read(&mut [0]))
+    {
+        section.fault(reader, "jwks", format!("cannot read {}: {error}", path.display()));
     }
     section.finish(reader);
     Some(JwtConfig { issuer: issuer?, audience: audience?, keys: keys?, skew })

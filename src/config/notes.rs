@@ -1,11 +1,11 @@
-//! What is written and means nothing beside the rest of the configuration.
+//! What is written and means nothing beside the rest of the configuration, or cannot work with it.
 
 use toml::de::{DeTable, DeValue};
 
 use super::owner_limits::OwnerLimits;
 use super::policy::{AskPolicy, Cost, Fallback, Mode, ToolPolicy};
 use super::reader::Reader;
-use super::run::Config;
+use super::run::{Config, Transport};
 
 /// A table with settings of tools, `[defaults]` or a rule.
 struct Part<'a> {
@@ -24,6 +24,8 @@ pub(super) fn add<'a>(reader: &mut Reader<'_>, table: &'a DeTable<'a>, config: &
     }
     budgets(reader, table, config);
     companions(reader, table, config);
+    too_short(reader, table, config);
+    loops(reader, table, config);
 }
 
 fn parts<'a>(table: &'a DeTable<'a>, config: &'a Config) -> Vec<Part<'a>> {
@@ -124,10 +126,58 @@ fn companions(reader: &mut Reader<'_>, table: &DeTable<'_>, config: &Config) {
     }
 }
 
+/// Faults of owners whose runs end before they could become tasks, as it is one of a tool.
+fn too_short(reader: &mut Reader<'_>, table: &DeTable<'_>, config: &Config) {
+    let rules = config.tools.iter().map(|rule| (format!("the tool \"{}\"", rule.pattern.escape_debug()), &rule.policy));
+    let policies: Vec<_> = std::iter::once(("[defaults]".to_owned(), &config.defaults)).chain(rules).collect();
+    let Some(owner) = table_of(table, "owner") else { return };
+    let limits =
+        table_of(owner, "limits").map(|limits| ("owner.limits".to_owned(), limits, &config.owner_rules.all, ""));
+    let named = tables_of(owner, "limit").enumerate().filter_map(|(at, limit)| {
+        let name = value_of(limit, "name").and_then(DeValue::as_str)?;
+        Some((format!("owner.limit[{at}]"), limit, config.owner_rules.named.get(name)?, " of theirs"))
+    });
+    for (path, table, limits, whose) in limits.into_iter().chain(named) {
+        let Some(timeout) = limits.run.timeout else { continue };
+        let short = policies.iter().find(|(_, policy)| policy.mode == Mode::Auto && policy.after >= timeout);
+        // What a name takes from [owner.limits] as it is was said there.
+        if let (Some((what, policy)), Some(line)) = (short, line_of(reader, table, "timeout")) {
+            let shown = |duration| humantime::format_duration(duration).to_string();
+            let message = format!(
+                "timeout ({}) must be longer than after of {what} ({}), or no call would ever become a task{whose}; for that use \
+                 mode = \"sync\"",
+                shown(timeout),
+                shown(policy.after)
+            );
+            reader.fault(format!("{path}.timeout"), Some(line), message);
+        }
+    }
+}
+
+/// Servers that are this proxy itself.
+fn loops(reader: &mut Reader<'_>, table: &DeTable<'_>, config: &Config) {
+    for (at, (table, server)) in tables_of(table, "server").zip(&config.servers).enumerate() {
+        let url = match &server.transport {
+            Transport::Http { url, .. } | Transport::Sse { url, .. } => url,
+            Transport::Stdio { .. } => continue,
+        };
+        if config.is_own(url) {
+            let message = "leads back to this proxy itself, so every call would go round until it is refused; name the \
+                           server behind, or let the proxy listen elsewhere (listen.http)";
+            note(reader, &format!("server[{at}]"), table, "url", message.to_owned());
+        }
+    }
+}
+
+/// Where a key is written, if it is.
+fn line_of(reader: &Reader<'_>, table: &DeTable<'_>, key: &str) -> Option<usize> {
+    let (written, _) = table.iter().find(|(written, _)| written.get_ref() == key)?;
+    Some(reader.line_of(written.span().start))
+}
+
 /// Notes something of a key, if it is written there.
 fn note(reader: &mut Reader<'_>, path: &str, table: &DeTable<'_>, key: &str, message: String) {
-    let Some((written, _)) = table.iter().find(|(written, _)| written.get_ref() == key) else { return };
-    let line = reader.line_of(written.span().start);
+    let Some(line) = line_of(reader, table, key) else { return };
     reader.note(format!("{path}.{key}"), Some(line), message);
 }
 

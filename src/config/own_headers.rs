@@ -10,6 +10,7 @@ const OWN: &[&str] = &[
     "content-encoding",
     "content-length",
     "content-type",
+    "dev-raincheck-via",
     "expect",
     "host",
     "keep-alive",

@@ -76,7 +76,7 @@ pub struct Listen {
     pub public_url: Option<Url>,
     /// `Host` values that are allowed beside the loopback names and the public URL's, in lower case, without a port.
     pub allowed_hosts: Vec<String>,
-    /// `Origin` values that are allowed; none but these.
+    /// `Origin` values that are allowed beside those of the public URL and, on a loopback address, of this machine.
     pub allowed_origins: Vec<String>,
     /// How often a comment is sent on an open stream.
     pub keep_alive: Duration,

@@ -27,6 +27,9 @@ const QUIET: &str = "warn,raincheck::upstream::stdio::stderr=debug";
 /// No text is nested deeper, and the JSON reader does not go deeper either.
 const DEEPEST: usize = 128;
 
+/// No message of MCP is so short that it fits into less: the smallest request of 2026-07-28 takes some 300 bytes.
+const LEAST: usize = 1 << 10;
+
 pub(super) fn listen<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> (Listen, Door) {
     let http = section.get(reader, "http").unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)));
     let public_url = section.get(reader, "public_url").map(|WebUrl(url)| url);
@@ -86,6 +89,11 @@ pub(super) fn limits<'a>(reader: &mut Reader<'a>, section: &mut Section<'a>) -> 
     let body = bytes(reader, "body", default.body);
     let message = bytes(reader, "message", default.message);
     let line = bytes(reader, "line", default.line);
+    for (key, bytes) in [("body", body), ("message", message), ("line", line)] {
+        if bytes < LEAST {
+            section.fault(reader, key, "must be 1 KiB at least, or hardly any message would pass");
+        }
+    }
     let mut count = |reader: &mut Reader<'a>, key, or| section.get(reader, key).unwrap_or(or);
     let depth = count(reader, "depth", default.depth);
     let calls = count(reader, "calls", default.calls);

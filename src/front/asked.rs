@@ -47,7 +47,7 @@ pub(super) struct Request {
 pub(super) fn read(text: &Bytes, headers: &HeaderMap, max_depth: usize) -> Result<Asked, Refusal> {
     let bad = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, error);
     let has_session = headers.contains_key(headers::SESSION_ID);
-    let message = match Message::parse(text, max_depth) {
+    let message = match Message::of_client(text, max_depth) {
         Err(MessageError { cause: MessageFault::Batch, .. }) if has_session => {
             return batch::read(text, max_depth).map(Asked::LegacyBatch);
         }

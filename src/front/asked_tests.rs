@@ -27,6 +27,35 @@ fn a_request_that_follows_the_rules_is_read() {
 }
 
 #[test]
+fn a_number_that_is_no_integer_is_no_id() {
+    for (id, is) in [
+        ("1", true),
+        ("-0", true),
+        ("1.0", true),
+        ("1e0", true),
+        ("12.50e1", true),
+        ("12.5e0", false),
+        ("1.5", false),
+        ("-1.5", false),
+        ("15e-1", false),
+        ("1500e-2", true),
+        ("0.0e-9", true),
+        ("1e99999999999999999999", true),
+        ("1e-99999999999999999999", false),
+        ("9007199254740993", true),
+        (r#""1.5""#, true),
+    ] {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list","params":{{{META}}}}}"#);
+        let read = read(&Bytes::from(text), &standard("tools/list"), 64);
+        assert_eq!(read.is_ok(), is, "{id}");
+        if let Err(refusal) = read {
+            let (told, error) = refusal.into_parts();
+            assert_eq!((told, error.code()), (None, -32600), "{id}");
+        }
+    }
+}
+
+#[test]
 fn the_era_of_a_message_is_decided_by_its_own_meta() {
     let session = headers(&[("mcp-session-id", "s"), ("mcp-protocol-version", MODERN)]);
     let modern = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{{META}}}}}"#);
@@ -53,6 +82,10 @@ fn the_era_of_a_message_is_decided_by_its_own_meta() {
         (&format!("[{list},{answer}]"), "-32600", "batch of 2"),
         (&format!("[{list},{modern}]"), "-32600", "batch of 2"),
         ("[]", "-32600", "-32600"),
+        (&initialize.replace(":0,", ":0.5,"), "-32600", "-32600"),
+        (&list.replace(":0,", ":1e-1,"), "-32600", "-32600"),
+        (&list.replace(":0,", ":10e-1,"), "-32602", "legacy"),
+        (&answer.replace(":0,", ":0.5,"), "-32600", "legacy"),
         (r#"{"jsonrpc":"2.0","id":0}"#, "-32600", "broken -32600"),
         (r#"{"jsonrpc":"2.0","id":0,"params":{}}"#, "-32600", "-32600"),
         (r#"{"jsonrpc":"2.0","id":0,"method":7}"#, "-32600", "-32600"),

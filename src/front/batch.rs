@@ -53,7 +53,7 @@ pub(super) fn answers(texts: impl IntoIterator<Item = Rope>) -> Rope {
 
 impl Element {
     fn read(text: &Json, max_depth: usize) -> Self {
-        match Message::parse(text.bytes(), max_depth) {
+        match Message::of_client(text.bytes(), max_depth) {
             Ok(Message::Request { id, params, .. }) if asked::is_modern(params.as_ref()) => Self::modern(Some(&id)),
             Ok(Message::Notification { params, .. }) if asked::is_modern(params.as_ref()) => Self::modern(None),
             Ok(message) => Self::Message(message),

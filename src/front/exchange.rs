@@ -31,7 +31,7 @@ use super::{Mount, running, sse};
 use crate::config::Limits;
 use crate::jobs::Jobs;
 use crate::protocol::headers::SESSION_ID;
-use crate::protocol::{Call, Caller, McpService, Method, Reply};
+use crate::protocol::{Call, Caller, McpService, Method, Reply, hops};
 use crate::share::Places;
 
 /// What all exchanges share.
@@ -140,6 +140,9 @@ impl<S: McpService> Shared<S> {
             _ => return Err(Refusal::method_not_allowed()),
         }
         let principal = self.identity.of(&parts.headers, link.peer).await?;
+        if hops::has_come_round(&parts.headers, &mount.name) {
+            return Err(Refusal::come_round(&mount.name));
+        }
         if !media::is_json(&parts.headers) {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Refusal::http(status, "the body must be application/json, not compressed"));

@@ -91,10 +91,16 @@ impl Identity {
                 });
             }
             _ if self.owner.authenticates() => {
-                return Err(Refusal::unauthorized(match bearer {
-                    Some(_) => "the credentials are not known here",
-                    None => "the credentials are not known here: they are sent as `Authorization: Bearer ...`",
-                }));
+                return Err(match bearer {
+                    Some("") => Refusal::unauthorized("the token is missing behind `Authorization: Bearer`"),
+                    Some(_) => Refusal::invalid_token(
+                        "the token is not known here: send one that the configuration of this proxy lists (owner.token), or \
+                         have whoever runs it list this one",
+                    ),
+                    None => Refusal::unauthorized(
+                        "the credentials are not known here: they are sent as `Authorization: Bearer ...`",
+                    ),
+                });
             }
             _ => {}
         }

@@ -113,6 +113,18 @@ fn who_comes_without_the_gateways_header_is_told_its_name_and_not_asked_for_a_to
         let response = refusal.into_response();
         assert_eq!((response.status().as_u16(), response.headers().get("www-authenticate")), (401, None), "{sent:?}");
     }
+    let token = headers(&[("authorization", "Bearer wrong")]);
+    let refusal = identity(true, false, true).of(&token, PEER).now_or_never().unwrap().unwrap_err();
+    let says = refusal.error().message().to_owned();
+    assert!(says.contains("not known here") && says.contains("owner.token"), "{says}");
+    let response = refusal.into_response();
+    let challenge = response.headers().get("www-authenticate").unwrap().to_str().unwrap();
+    assert_eq!(challenge, format!("Bearer error=\"invalid_token\", error_description=\"{says}\""));
+    for none in ["Basic s3cret", "Bearer "] {
+        let refusal = identity(true, false, true).of(&headers(&[("authorization", none)]), PEER).now_or_never();
+        let response = refusal.unwrap().unwrap_err().into_response();
+        assert_eq!(response.headers().get("www-authenticate").unwrap(), "Bearer", "{none}");
+    }
     let refusal = identity(true, false, true).of(&HeaderMap::new(), PEER).now_or_never().unwrap().unwrap_err();
     assert!(refusal.error().message().contains("Authorization: Bearer"));
     assert_eq!(refusal.into_response().headers().get("www-authenticate").unwrap(), "Bearer");

@@ -6,6 +6,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use super::body::Body;
 use super::media;
+use crate::config::the_server;
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
 use crate::protocol::{Failure, Reason, RequestId, Retry, RpcError, message};
@@ -93,6 +94,16 @@ impl Refusal {
         let failure = Failure::new(Reason::Unauthorized, message, Retry::After(std::time::Duration::from_secs(10)));
         Self::rpc(StatusCode::SERVICE_UNAVAILABLE, RpcError::from(&failure))
             .with(RETRY_AFTER, HeaderValue::from_static("10"))
+    }
+
+    /// 508: the proxy itself sent this, to reach the very server that it is for.
+    pub(super) fn come_round(server: &str) -> Self {
+        let server = the_server(server);
+        let message = format!(
+            "{server} is not behind this proxy: its url leads back here, perhaps through other proxies; set it to the \
+             address of the server"
+        );
+        Self::rpc(StatusCode::LOOP_DETECTED, RpcError::from(&Failure::new(Reason::NotStarted, message, Retry::No)))
     }
 
     /// 405: without a session the endpoint takes POST only (2026-07-28, Streamable HTTP, earlier revisions).

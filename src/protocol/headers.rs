@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The revision that a request speaks; equal to the one in `_meta`.
@@ -22,6 +24,9 @@ pub const PARAM_PREFIX: &str = "mcp-param-";
 
 const PREFIX: &str = "=?base64?";
 const SUFFIX: &str = "?=";
+
+/// A wait that a server asks for is believed up to this.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Why a header's value cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +81,25 @@ pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, ValueError> {
     String::from_utf8(bytes).map(Cow::Owned).map_err(|_| ValueError::Encoding)
 }
 
+/// How long a server wants us to wait: seconds or a date.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => http_date(text)?.duration_since(SystemTime::now()).unwrap_or_default(),
+    };
+    Some(wait.min(LONGEST_WAIT))
+}
+
+/// A date as `Retry-After` spells it (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<SystemTime> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let parts: Vec<&str> = text.split(' ').collect();
+    let [_, day, month, year, time, "GMT"] = parts.as_slice() else { return None };
+    let month = MONTHS.iter().position(|name| name == month)? + 1;
+    humantime::parse_rfc3339(&format!("{year}-{month:02}-{day}T{time}Z")).ok()
+}
+
 fn is_safe(byte: u8) -> bool {
     matches!(byte, b'\t' | 0x20..=0x7e)
 }
@@ -115,6 +139,20 @@ mod tests {
             assert_eq!(encode(value), expected, "{value:?}");
             assert_eq!(decode(encode(value).as_bytes()).unwrap(), value);
         }
+    }
+
+    #[test]
+    fn a_wait_is_read_in_seconds_or_as_a_date_and_bounded() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, text.parse().unwrap());
+            retry_after(&headers)
+        };
+        assert_eq!(read("7"), Some(Duration::from_secs(7)));
+        assert_eq!(read("99999999"), Some(LONGEST_WAIT));
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        assert_eq!(read("Fri, 01 Jan 2100 00:00:00 GMT"), Some(LONGEST_WAIT));
+        assert_eq!(read("soon"), None);
     }
 
     #[test]

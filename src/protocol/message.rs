@@ -86,6 +86,24 @@ impl RequestId {
         (first == b'"' || first == b'-' || first.is_ascii_digit()).then_some(Self(token))
     }
 
+    /// Whether it is a string or an integer, as MCP has it; 1.0 and 1e0 are integers (JSON Schema 2020-12, 6.1.1).
+    pub fn is_integral(&self) -> bool {
+        let text = self.0.as_str();
+        if text.starts_with('"') {
+            return true;
+        }
+        let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        let digits = || whole.bytes().chain(part.bytes()).rev();
+        if digits().all(|digit| matches!(digit, b'0' | b'-')) {
+            return true;
+        }
+        let zeros = digits().take_while(|digit| *digit == b'0').count();
+        let Ok(exponent) = exponent.trim_start_matches('+').parse::<i64>() else { return !exponent.starts_with('-') };
+        let behind_the_point = i64::try_from(part.len()).unwrap_or(i64::MAX).saturating_sub(exponent);
+        i64::try_from(zeros).is_ok_and(|zeros| zeros >= behind_the_point)
+    }
+
     /// An id of ours.
     pub fn from_number(number: u64) -> Self {
         Self(Json::number(number))
@@ -104,6 +122,17 @@ impl fmt::Display for RequestId {
 }
 
 impl Message {
+    /// Reads one message of a client: [`Message::parse`], but no request whose id is a number that is no integer.
+    pub fn of_client(text: &Bytes, max_depth: usize) -> Result<Self, MessageError> {
+        match Self::parse(text, max_depth)? {
+            Self::Request { id, .. } if !id.is_integral() => {
+                let cause = MessageFault::NotAMessage("the member \"id\" must be a string or an integer");
+                Err(MessageError { id: None, answers: None, cause })
+            }
+            message => Ok(message),
+        }
+    }
+
     /// Reads one message. `max_depth` bounds the nesting of the whole text.
     pub fn parse(text: &Bytes, max_depth: usize) -> Result<Self, MessageError> {
         let fault = |cause| MessageError { id: None, answers: None, cause };

@@ -10,6 +10,7 @@ pub mod error;
 pub mod failure;
 pub(crate) mod form;
 pub mod headers;
+pub mod hops;
 pub mod json;
 mod key;
 mod line;

@@ -23,7 +23,7 @@ pub use legacy::{
     OFFERED_TASKS, is_legacy_member, is_legacy_meta, legacy_initialize, legacy_result, legacy_server_result,
 };
 pub use question::{legacy_question, question};
-pub use reserved::{legacy_error, set_aside};
+pub use reserved::{legacy_error, set_aside, set_aside_undefined};
 
 /// -32002 of 2025-11-25 and older: there is no such resource. 2026-07-28 uses -32602 for it.
 const RESOURCE_NOT_FOUND: i64 = -32002;

@@ -30,11 +30,11 @@ pub(super) fn of_error(server: &str, error: RpcError, era: ServerEra) -> Outcome
 }
 
 /// An error that a server of that era says of a call. What is the word of an older one's tool must not reach a client of
-/// 2026-07-28 as one of the protocol.
+/// 2026-07-28 as one of the protocol, nor may a code that nobody may emit.
 pub(super) fn said(error: RpcError, era: ServerEra) -> RpcError {
     match era {
         ServerEra::Legacy => reshape::set_aside(error),
-        ServerEra::Modern => error,
+        ServerEra::Modern => reshape::set_aside_undefined(error),
     }
 }
 
@@ -126,6 +126,13 @@ mod tests {
         let Outcome::Failed(failure) = of_error("s", error(), ServerEra::Modern) else { panic!("passed on") };
         assert_eq!(failure.reason, Reason::NotStarted);
         assert!(failure.message.contains("too old"), "{}", failure.message);
+        for (code, becomes) in
+            [(-32050, -31050), (-32023, -31023), (-32099, -31099), (-32020, -32020), (-32021, -32021), (-32100, -32100)]
+        {
+            let said = passed(of_error("s", RpcError::new(code, "m"), ServerEra::Modern)).unwrap();
+            assert_eq!(said.code(), becomes);
+            assert_eq!(reshape::legacy_error(said), RpcError::new(code, "m"));
+        }
         let other = RpcError::new(code::INVALID_PARAMS, "no");
         assert_eq!(passed(of_error("s", other.clone(), ServerEra::Modern)), Some(other));
     }

@@ -12,6 +12,7 @@ mod deadlines;
 mod fallbacks;
 mod faults;
 mod flat;
+mod hops;
 mod http2;
 #[path = "../support/http_server.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]

@@ -113,11 +113,10 @@ async fn on_this_machine_the_url_is_where_raincheck_listens() {
 #[tokio::test]
 async fn where_raincheck_checks_tokens_it_names_the_issuer_itself() {
     let server = server().await;
-    let ground = Ground::before(
-        &format!("url = \"{}\"", server.url()),
-        "[owner.jwt]\nissuer = \"https://issuer.example/\"\naudience = [\"raincheck\"]\njwks = \"keys.json\"\n",
-    );
-    std::fs::write(ground.config().with_file_name("keys.json"), r#"{"keys":[]}"#).unwrap();
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(keys.path(), r#"{"keys":[]}"#).unwrap();
+    let jwt = "[owner.jwt]\nissuer = \"https://issuer.example/\"\naudience = [\"raincheck\"]";
+    let ground = Ground::before(&format!("url = \"{}\"", server.url()), &format!("{jwt}\njwks = {:?}\n", keys.path()));
     let proxy = ground.start().await;
     let (status, challenge, _) = at(&proxy, Method::POST, "/mcp", "localhost").await;
     let metadata = format!("{}{WELL_KNOWN}/mcp", proxy.base);

@@ -52,6 +52,8 @@ async fn garbage_is_answered_and_the_next_line_is_taken() {
         ("[1]", -32600, Value::Null),
         ("{\"id\":5,\"method\":\"ping\"}", -32600, json!(5)),
         (&"[".repeat(1000), -32600, Value::Null),
+        ("{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}", -32600, Value::Null),
+        (&echo("1.5"), -32600, Value::Null),
     ];
     for (line, code, id) in cases {
         client.raw(format!("{line}\n").as_bytes()).await;

@@ -33,3 +33,16 @@ async fn what_a_server_says_that_refuses_all_of_a_session_is_told() {
     let message = &seen.failure().message;
     assert!(message.contains("400 Bad Request: tenant header is missing"), "{message}");
 }
+
+#[tokio::test]
+async fn a_status_that_speaks_of_a_wrong_address_says_what_to_look_at() {
+    for (status, says) in [
+        ("302 Found", "redirects"),
+        ("405 Method Not Allowed", "is the url of this server that of its MCP endpoint"),
+        ("410 Gone", "is the url of this server that of its MCP endpoint"),
+    ] {
+        let server = Server::legacy(move |_, wire| async move { wire.respond(status, &[], "").await }).await;
+        let message = client(&server).call("any").await.failure().message.clone();
+        assert!(message.contains(status) && message.contains(says), "{status}: {message}");
+    }
+}

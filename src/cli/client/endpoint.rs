@@ -120,7 +120,9 @@ impl Endpoint {
         let message = match media_type(&response) {
             "application/json" => one(response).await?,
             "text/event-stream" => streamed(response, &id, on_progress).await?,
-            _ if !response.status().is_success() => return Err(ClientError::Status(response.status())),
+            _ if !response.status().is_success() => {
+                return Err(ClientError::of_status(response.status(), response.headers()));
+            }
             other => return Err(ClientError::NotMcp(format!("its type is \"{}\"", other.escape_debug()))),
         };
         match message {
@@ -262,8 +264,7 @@ fn media_type(response: &Response<Incoming>) -> &str {
 
 /// The message that a body of JSON is.
 async fn one(response: Response<Incoming>) -> Result<Message, ClientError> {
-    let status = response.status();
-    let mut body = response.into_body();
+    let (head, mut body) = response.into_parts();
     let mut text = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| ClientError::Broken(error.into()))?;
@@ -276,7 +277,7 @@ async fn one(response: Response<Incoming>) -> Result<Message, ClientError> {
     match Message::parse(&text.freeze(), DEEPEST) {
         Ok(message) => Ok(message),
         // An error page of something in between.
-        Err(_) if !status.is_success() => Err(ClientError::Status(status)),
+        Err(_) if !head.status.is_success() => Err(ClientError::of_status(head.status, &head.headers)),
         Err(error) => Err(not_mcp(&error.to_rpc())),
     }
 }

@@ -1,13 +1,14 @@
 //! Why a request got no result.
 
 use std::fmt;
+use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use super::super::terminal::{one_line, plain};
 use super::view::Asked;
-use crate::protocol::RpcError;
 use crate::protocol::error::code;
+use crate::protocol::{RpcError, headers};
 
 /// Why a request got no result.
 #[derive(Debug)]
@@ -21,7 +22,12 @@ pub(crate) enum ClientError {
     /// The connection broke before the answer was whole.
     Broken(Box<dyn std::error::Error + Send + Sync>),
     /// An HTTP status without an answer of MCP.
-    Status(StatusCode),
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// How long it wants to be left alone.
+        wait: Option<Duration>,
+    },
     /// What came is no answer of MCP 2026-07-28; the text says why.
     NotMcp(String),
     /// The tool asks for what this client cannot give.
@@ -29,6 +35,9 @@ pub(crate) enum ClientError {
     /// The server's own error.
     Rpc(RpcError),
 }
+
+/// A server that wants to be left alone for longer is asked after that all the same.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 impl ClientError {
     /// Whether the server wants a client whose user can be asked.
@@ -39,11 +48,22 @@ impl ClientError {
         error.code() == code::MISSING_CAPABILITY && wanted.is_some_and(|wanted| wanted.member("elicitation").is_some())
     }
 
+    /// A status that is no success, of a response with these headers.
+    pub(crate) fn of_status(status: StatusCode, headers: &HeaderMap) -> Self {
+        Self::Status { status, wait: headers::retry_after(headers) }
+    }
+
+    /// How long the server wants to be left alone, as far as that is believed.
+    pub(crate) fn wait(&self) -> Duration {
+        let Self::Status { wait: Some(wait), .. } = self else { return Duration::ZERO };
+        (*wait).min(LONGEST_WAIT)
+    }
+
     /// Whether a request that changes nothing may succeed if it is sent again a little later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Broken(_) => true,
-            Self::Status(status) => {
+            Self::Status { status, .. } => {
                 status.is_server_error()
                     || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
             }
@@ -62,7 +82,7 @@ impl fmt::Display for ClientError {
                 write!(f, "the server at {at} cannot be reached{advice}")
             }
             Self::Broken(_) => f.write_str("the connection broke before the answer was there"),
-            Self::Status(status) => {
+            Self::Status { status, .. } => {
                 let advice = match *status {
                     StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; add --header 'Authorization: Bearer ...'",
                     StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
@@ -93,7 +113,7 @@ impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Unreachable { source, .. } | Self::Broken(source) => Some(source.as_ref()),
-            Self::Status(_) | Self::NotMcp(_) | Self::Asks(_) | Self::Rpc(_) => None,
+            Self::Status { .. } | Self::NotMcp(_) | Self::Asks(_) | Self::Rpc(_) => None,
         }
     }
 }

@@ -215,7 +215,7 @@ impl Endpoint {
                 display.note(&format!("{why}; the task may go on, asking again for {most} at most"));
             }
             display.away(begun.elapsed());
-            sleep(wait).await;
+            sleep(wait.max(error.wait())).await;
             wait = (wait * 2).min(LONGEST_RETRY);
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn server(url: &str) -> Result<u8, Stop> {
 /// Whether a server tells nobody without (other) credentials.
 fn wants_credentials(error: &ClientError) -> bool {
     match error {
-        ClientError::Status(status) => matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN),
+        ClientError::Status { status, .. } => matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN),
         ClientError::Rpc(error) => {
             let data = error.raw().member("data");
             let reason = data.and_then(|data| data.member("reason")?.read::<String>().ok());

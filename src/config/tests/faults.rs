@@ -128,6 +128,27 @@ pub(super) const BAD: &[(&str, &[(&str, &str)])] = &[
     ),
     ("[shutdown]\ngrace = \"5 parsecs\"", &[("shutdown.grace", "a duration")]),
     (
+        "[limits]\nbody = \"1\"\nmessage = 5\nline = \"1023\"",
+        &[("limits.body", "1 KiB at least"), ("limits.message", "1 KiB at least"), ("limits.line", "1 KiB at least")],
+    ),
+    (
+        "[owner.jwt]\nissuer = \"i\"\naudience = [\"a\"]\njwks = \"/no/such/keys.json\"",
+        &[("owner.jwt.jwks", "cannot read /no/such/keys.json: No such file")],
+    ),
+    ("[owner.jwt]\nissuer = \"i\"\naudience = [\"a\"]\njwks = \"/dev\"", &[("owner.jwt.jwks", "cannot read /dev: ")]),
+    (
+        "[owner.limits]\ntimeout = \"10s\"",
+        &[("owner.limits.timeout", "(10s) must be longer than after of [defaults] (10s), or no call")],
+    ),
+    (
+        "[owner.limits]\ntimeout = \"1m\"\n[[tool]]\nmatch = \"slow_*\"\nafter = \"2m\"",
+        &[("owner.limits.timeout", "(1m) must be longer than after of the tool \"slow_*\" (2m)")],
+    ),
+    (
+        "[owner.limits]\ntimeout = \"1m\"\n[[owner.token]]\nname = \"a\"\ntoken = \"b\"\n[[owner.limit]]\nname = \"a\"\ntimeout = \"5s\"",
+        &[("owner.limit[0].timeout", "no call would ever become a task of theirs")],
+    ),
+    (
         "[defaults]\nmode = \"async\"\nfallback = \"handel\"\nask = \"second\"\nask_timeout = 5\non_lost = \"retry\"\ndedupe = \"no\"\nrate = \"0/m\"\nprice = \"1.0000001\"",
         &[
             ("defaults.mode", "\"sync\", \"auto\", \"task\""),

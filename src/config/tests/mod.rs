@@ -391,7 +391,9 @@ fn an_issuer_is_complete_or_refused_with_the_path_of_what_is_wrong() {
     assert!(owner.authenticates());
     assert_eq!(owner.jwt.unwrap().skew, std::time::Duration::from_secs(5));
     assert!(read(&format!("{whole}\"http://127.0.0.1:1/keys\"")).is_ok());
-    assert!(read(&format!("{whole}\"keys.json\"")).is_ok());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let keys = file.path().to_str().unwrap();
+    assert!(read(&format!("{whole}{keys:?}")).is_ok());
     for (wrong, path) in [
         (String::new(), "owner.jwt.issuer"),
         (format!("{whole}\"http://i/keys\""), "owner.jwt.jwks"),

@@ -47,6 +47,22 @@ fn what_means_nothing_is_noted_with_its_line() {
             "tool[0].price (line 5): is more than the whole budget of an owner (5/1day): such a call is refused for ever",
         ),
         (
+            "[listen]\nhttp = \"0.0.0.0:8090\"\n[owner]\nallow_anonymous = true\n[[server]]\nname = \"c\"\n\
+             url = \"http://localhost:8090/c/mcp/\"\n"
+                .to_owned(),
+            "server[0].url (line 7): leads back to this proxy itself",
+        ),
+        (
+            "[listen]\npublic_url = \"https://x.example/base\"\n[[server]]\nname = \"c\"\n\
+             url = \"https://x.example/base/c/mcp\"\n"
+                .to_owned(),
+            "server[0].url (line 5): leads back to this proxy itself",
+        ),
+        (
+            "[[server]]\nname = \"c\"\nurl = \"http://[::1]:8080/c/mcp\"\n".to_owned(),
+            "server[0].url (line 3): leads back to this proxy itself",
+        ),
+        (
             format!("{token}\"ann\"\nbudget = \"5/1d\"\n[defaults]\nprice = 6\n"),
             "defaults.price (line 8): is more than the whole budget of \"ann\" (5/1day): such a call of theirs",
         ),
@@ -58,6 +74,9 @@ fn what_means_nothing_is_noted_with_its_line() {
         format!("{tool}mode = \"sync\"\n"),
         format!("[defaults]\nafter = \"1s\"\n{tool}mode = \"task\"\n"),
         format!("{token}\"ann\"\n"),
+        "[[server]]\nname = \"c\"\nurl = \"http://127.0.0.1:8081/c/mcp\"\n".to_owned(),
+        "[[server]]\nname = \"c\"\nurl = \"http://127.0.0.1:8080/other/mcp\"\n".to_owned(),
+        "[[server]]\nname = \"c\"\nurl = \"http://10.0.0.1:8080/c/mcp\"\n".to_owned(),
         format!("[defaults]\nhold = \"5s\"\n{tool}fallback = \"handle\"\n"),
         format!("[defaults]\nmode = \"sync\"\nafter = \"5s\"\n{tool}mode = \"auto\"\n"),
         format!("[owner.limits]\nbudget = \"1/1d\"\n{tool}price = 1\n"),

@@ -160,7 +160,8 @@ impl Keys {
                 Ok(keys)
             }
             Err(error) => {
-                tracing::warn!(%error, "the keys of owner.jwt.jwks could not be fetched");
+                let (why, from) = (std::error::Error::source(&error), &self.0.fetcher);
+                tracing::warn!(%error, why, ?from, "the keys of owner.jwt.jwks could not be fetched");
                 turn.last_error = Some(error.clone());
                 usable(current).ok_or(error)
             }

@@ -146,7 +146,7 @@ impl<S: McpService + Sync> Connection<S> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        match Message::parse(&line, self.limits.depth) {
+        match Message::of_client(&line, self.limits.depth) {
             Ok(Message::Request { id, method, params }) if asked::is_modern(params.as_ref()) => {
                 if let Err(refusal) = self.request(&id, &method, params).await {
                     self.outbox.send(refused::by_rule(refusal.to(Some(&id)))).await;

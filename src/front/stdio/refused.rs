@@ -27,7 +27,7 @@ pub(super) fn unreadable(line: &Bytes, fault: &message::MessageError) -> Rope {
             _ => None,
         }
     });
-    message::error(id.as_ref(), &error)
+    message::error(id.filter(RequestId::is_integral).as_ref(), &error)
 }
 
 /// The answer to a request, under this id if there is one, that is longer than `limit`.

@@ -1,4 +1,5 @@
-//! Errors under codes that 2026-07-28 keeps for the protocol, of servers for which they mean nothing of the kind.
+//! Errors under codes that 2026-07-28 keeps for the protocol, of servers for which they mean nothing of the kind: those of
+//! older servers, and of servers of 2026-07-28 those that it does not define.
 //!
 //! -32020 to -32022 tell a client of 2026-07-28 that its request was not taken, so that it sends it once more; none of the
 //! others may be emitted at all (basic, error codes). Such an error of a tool is set aside before anything else sees it, so
@@ -6,7 +7,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::super::error::RpcError;
+use super::super::error::{RpcError, code};
 use super::super::json::Json;
 use super::super::rope::ObjectWriter;
 use super::URL_ELICITATION_REQUIRED;
@@ -45,6 +46,15 @@ pub fn set_aside(error: RpcError) -> RpcError {
     error.recoded_with(code + ASIDE, Some(&data.finish_json()))
 }
 
+/// The same for an error of a server of 2026-07-28: what the revision defines is meant as such.
+#[must_use]
+pub fn set_aside_undefined(error: RpcError) -> RpcError {
+    match error.code() {
+        code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => error,
+        _ => set_aside(error),
+    }
+}
+
 /// The error as its server said it, for clients to which the code means nothing: the way back from [`set_aside`].
 #[must_use]
 pub fn legacy_error(error: RpcError) -> RpcError {
@@ -71,7 +81,6 @@ fn has_room(data: &Json) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::error::code;
     use super::*;
 
     fn error(text: &str) -> RpcError {

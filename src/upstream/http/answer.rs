@@ -1,7 +1,7 @@
 //! What the response to a POST is: messages, an event stream, or a refusal.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderValue};
@@ -11,6 +11,7 @@ use http_body_util::BodyExt as _;
 
 use super::client::{ServerBody, why};
 use super::events::EventStream;
+pub(super) use crate::protocol::headers::retry_after;
 use crate::protocol::json::{self, Json, JsonError};
 use crate::protocol::message::{MessageError, MessageFault};
 use crate::protocol::{Challenge, Message, RequestId, RpcError, room};
@@ -88,9 +89,6 @@ const LONGEST_CHALLENGE: usize = 8 << 10;
 
 /// Bytes of an address that is shown.
 const LONGEST_PLACE: usize = 256;
-
-/// A wait that a server asks for is believed up to this.
-const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 impl Answer {
     /// Reads a response as far as it must be read: a body of JSON whole, an event stream not at all.
@@ -238,25 +236,6 @@ fn place(location: &HeaderValue) -> Option<String> {
     (!place.is_empty() && place.len() <= LONGEST_PLACE && !place.contains('@')).then(|| place.to_owned())
 }
 
-/// How long a server wants us to wait: seconds or a date.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => http_date(text)?.duration_since(SystemTime::now()).unwrap_or_default(),
-    };
-    Some(wait.min(LONGEST_WAIT))
-}
-
-/// A date as `Retry-After` spells it (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn http_date(text: &str) -> Option<SystemTime> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let parts: Vec<&str> = text.split(' ').collect();
-    let [_, day, month, year, time, "GMT"] = parts.as_slice() else { return None };
-    let month = MONTHS.iter().position(|name| name == month)? + 1;
-    humantime::parse_rfc3339(&format!("{year}-{month:02}-{day}T{time}Z")).ok()
-}
-
 /// The error in the body of a refusal. API gateways leave out `jsonrpc`, or write their own codes (field
 /// case 54).
 fn error_in(body: Bytes) -> Option<(Option<Json>, RpcError)> {
@@ -304,20 +283,6 @@ fn has_no_body(response: &Response<ServerBody>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_wait_is_read_in_seconds_or_as_a_date_and_bounded() {
-        let read = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::RETRY_AFTER, text.parse().unwrap());
-            retry_after(&headers)
-        };
-        assert_eq!(read("7"), Some(Duration::from_secs(7)));
-        assert_eq!(read("99999999"), Some(LONGEST_WAIT));
-        assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
-        assert_eq!(read("Fri, 01 Jan 2100 00:00:00 GMT"), Some(LONGEST_WAIT));
-        assert_eq!(read("soon"), None);
-    }
 
     #[test]
     fn types_are_told_apart_without_their_parameters() {

@@ -22,7 +22,7 @@ use super::sse::{self, Found, Nothing};
 use crate::config::{Transport, UpstreamEra};
 use crate::protocol::headers::SESSION_ID;
 use crate::protocol::message::MessageError;
-use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope};
+use crate::protocol::{Caller, Failure, Message, Method, Outcome, Principal, Reason, Rope, hops};
 use crate::upstream::handshake::{self, ServerInfo};
 use crate::upstream::questions::Floor;
 use crate::upstream::sessions::{Connect, Distinction, Opening};
@@ -375,10 +375,11 @@ impl Connect for HttpConnect {
             }
             Principal::Local | Principal::Anonymous | Principal::Credential(_) => {
                 let forwarded = self.0.endpoint.forwarded(&caller.credentials);
-                if forwarded.is_empty() {
+                if !endpoint::is_personal(&forwarded) {
                     return Distinction::default();
                 }
-                let parts = forwarded.iter().flat_map(|(name, value): (&HeaderName, &HeaderValue)| {
+                let own = forwarded.iter().filter(|(name, _)| **name != hops::VIA);
+                let parts = own.flat_map(|(name, value): (&HeaderName, &HeaderValue)| {
                     [name.as_str().as_bytes(), value.as_bytes()]
                 });
                 Distinction::of(parts)

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::client::{HttpClient, NoClient, RopeBody, SendError, ServerBody};
 use crate::config::is_own_header;
-use crate::protocol::{Call, Credentials, MODERN, Method, Rope, headers};
+use crate::protocol::{Call, Credentials, MODERN, Method, Rope, headers, hops};
 
 /// One server, as it is reached over HTTP.
 pub(super) struct Endpoint {
@@ -24,6 +24,8 @@ pub(super) struct Endpoint {
     fixed: HeaderMap,
     /// Headers of the caller that are passed on.
     forward: Vec<HeaderName>,
+    /// What tells our own requests, should they come back.
+    mark: HeaderValue,
 }
 
 /// Why a server cannot be reached with this configuration.
@@ -44,7 +46,7 @@ pub(super) const JSON_FIRST: HeaderValue = HeaderValue::from_static("application
 pub(super) const EVENTS_FIRST: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
 
 /// How many headers of its own most requests have.
-const OWN_HEADERS: usize = 6;
+const OWN_HEADERS: usize = 7;
 
 /// Redirects that are followed for one request.
 const REDIRECTS: usize = 3;
@@ -75,7 +77,12 @@ impl Endpoint {
         bare.set_fragment(None);
         let uri = bare.as_str().parse().map_err(EndpointError::Address)?;
         let forward = forward.iter().filter(|name| may_be_forwarded(name)).cloned().collect();
-        Ok(Self { client, uri: RwLock::new(uri), fixed, forward })
+        Ok(Self { client, uri: RwLock::new(uri), fixed, forward, mark: hops::mark("") })
+    }
+
+    /// The same, known by this name to the proxy.
+    pub(super) fn named(self, server: &str) -> Self {
+        Self { mark: hops::mark(server), ..self }
     }
 
     /// The same server over connections of a test.
@@ -156,10 +163,10 @@ impl Endpoint {
         self.uri.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What of a caller's headers goes to this server.
+    /// What of a caller's headers goes to this server, and the way that its request has come.
     pub(super) fn forwarded(&self, credentials: &Credentials) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for name in &self.forward {
+        for name in self.forward.iter().chain([&hops::VIA]) {
             for value in credentials.headers().get_all(name) {
                 headers.append(name.clone(), value.clone());
             }
@@ -202,6 +209,7 @@ impl Endpoint {
             }
             headers.extend(self.fixed.clone());
         }
+        headers.append(hops::VIA, self.mark.clone());
         *request.headers_mut() = headers;
         request
     }
@@ -229,6 +237,12 @@ pub(super) fn mirror(map: &mut HeaderMap, call: &Call, arguments: &[(HeaderName,
 pub(super) fn mirror_method(map: &mut HeaderMap, method: &Method) {
     map.insert(headers::PROTOCOL_VERSION, HeaderValue::from_static(MODERN));
     map.insert(headers::METHOD, headers::encode(method.name()));
+}
+
+/// Whether any of what was forwarded is the caller's own, so that no other may stand for it. By which way a request came
+/// tells nothing of its caller.
+pub(super) fn is_personal(forwarded: &HeaderMap) -> bool {
+    forwarded.keys().any(|name| *name != hops::VIA)
 }
 
 /// An address without credentials and query, for a person.
@@ -314,6 +328,7 @@ mod tests {
         {
             given.insert(HeaderName::from_static(name), HeaderValue::from_static("theirs"));
         }
+        given.insert(hops::VIA, HeaderValue::from_static("others"));
         let forwarded = endpoint.forwarded(&Credentials::new(given));
         let request = endpoint.post(&forwarded, JSON_FIRST, Rope::default());
         let mut sent: Vec<_> =
@@ -325,6 +340,8 @@ mod tests {
                 ("accept", "application/json, text/event-stream"),
                 ("authorization", "theirs"),
                 ("content-type", "application/json"),
+                ("dev-raincheck-via", hops::mark("").to_str().unwrap()),
+                ("dev-raincheck-via", "others"),
                 ("x-fixed", "1"),
             ]
         );

@@ -40,8 +40,16 @@ pub(super) fn refused(server: &str, era: ServerEra, refusal: Refusal) -> Outcome
     if let Some((_, error)) = refusal.error {
         return Outcome::Error(outcome::said(error, era));
     }
-    let (retry, hint) =
-        if status.is_server_error() { (Retry::Unknown, "; the tool may or may not have run") } else { (Retry::No, "") };
+    let (retry, hint) = match status.as_u16() {
+        500.. => (Retry::Unknown, "; the tool may or may not have run"),
+        300..400 => (
+            Retry::No,
+            "; it redirects, which is followed within its origin and by 307 or 308 only: look at the url of this server",
+        ),
+        404 | 405 | 410 => (Retry::No, "; is the url of this server that of its MCP endpoint, with the right path?"),
+        406 | 415 => (Retry::No, "; does it speak Streamable HTTP? HTTP+SSE is transport = \"sse\""),
+        _ => (Retry::No, "; the log of that server, or of what stands in front of it, has to say why"),
+    };
     let text = format!("{server} answered with status {refusal}{hint}");
     Outcome::Failed(Failure::new(Reason::BadAnswer, text, retry))
 }

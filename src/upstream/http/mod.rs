@@ -107,6 +107,7 @@ fn endpoint(setup: &Setup) -> Result<Endpoint, EndpointError> {
     match &setup.config.transport {
         Transport::Http { url, headers, forward } | Transport::Sse { url, headers, forward } => {
             Endpoint::new(url, headers, forward, setup.config.connect_timeout)
+                .map(|endpoint| endpoint.named(&setup.config.name))
         }
         Transport::Stdio { .. } => Err(EndpointError::Scheme("stdio".to_owned())),
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::HttpConnect;
-use super::endpoint::Endpoint;
+use super::endpoint::{self, Endpoint};
 use super::exchange::{Exchange, Link, Step};
 use super::leg::HttpLeg;
 use super::param_headers;
@@ -209,7 +209,7 @@ impl Runner {
                     return match session.floor().needs().filter(|needs| drive::may_be_task(call, needs)) {
                         None => {
                             // Nobody could listen on with a caller's credentials, which are kept in memory only.
-                            let anchors = call.method == Method::CallTool && forwarded.is_empty();
+                            let anchors = call.method == Method::CallTool && !endpoint::is_personal(&forwarded);
                             self.legacy(&session, call, &forwarded, sender, None, anchors).await
                         }
                         Some(needs) => {
@@ -274,7 +274,7 @@ impl Runner {
     ) {
         let forwarded = self.0.endpoint.forwarded(&call.caller.credentials);
         let closing = self.0.closing.clone();
-        let anchors = call.method == Method::CallTool && later.is_none() && forwarded.is_empty();
+        let anchors = call.method == Method::CallTool && later.is_none() && !endpoint::is_personal(&forwarded);
         let once = async |sender: &mut ReplySender| match &session {
             Some(session) => self.legacy(session, &call, &forwarded, sender, later.as_ref(), anchors).await,
             None => self.modern(&call, &forwarded, sender).await,
