@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::naming::{Meant, Named, Naming};
 use super::{outcome, subscription};
@@ -341,9 +342,10 @@ impl Ticket {
 }
 
 impl Stopping {
-    /// Waits for the answer of a call that was asked to stop, or until nobody waits for it; then for as long as `linger`
-    /// says, for the sake of what must not begin before the server is done with it.
+    /// Waits for the answer of a call that was asked to stop just now, or until nobody waits for it; then for what is
+    /// left of `linger`, for the sake of what must not begin before the server is done with it.
     pub(super) async fn finish(mut self, id: u64, pending: &Pending, linger: Duration) {
+        let asked = Instant::now();
         let answered = tokio::select! {
             biased;
             answer = &mut self.answer => answer.ok(),
@@ -354,11 +356,11 @@ impl Stopping {
         } else {
             // Without an answer the sender's end makes the outcome unknown, if anybody still listens.
             drop(self.sender);
-            forget(self.answer, id, pending, linger).await;
+            forget(self.answer, id, pending, linger.saturating_sub(asked.elapsed())).await;
         }
     }
 
-    /// Ends the call without its answer, which is waited for as [`Stopping::finish`] does.
+    /// Ends the call without its answer, which is waited for as long as `linger` says.
     pub(super) async fn end(self, id: u64, pending: &Pending, outcome: Outcome, linger: Duration) {
         self.sender.done(outcome);
         forget(self.answer, id, pending, linger).await;

@@ -230,3 +230,21 @@ async fn abandoned_calls_that_are_never_answered_do_not_pile_up() {
     assert!(pending.table().entries.len() <= REMEMBERED);
     assert_eq!(pending.waiting(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_call_that_was_waited_for_keeps_its_turn_for_no_longer_than_one_that_was_not() {
+    const LINGER: Duration = Duration::from_secs(30);
+    for waited in [Duration::ZERO, LINGER / 3, LINGER] {
+        let pending = Pending::default();
+        let (id, reply) = sent(&pending);
+        let Stopped::Running(stopping) = pending.stop(id) else { panic!("it runs") };
+        let since = Instant::now();
+        let leaves = async {
+            tokio::time::sleep(waited).await;
+            drop(reply);
+        };
+        tokio::join!(stopping.finish(id, &pending, LINGER), leaves);
+        let kept = since.elapsed();
+        assert!(kept >= LINGER && kept < LINGER + Duration::from_secs(1), "waited {waited:?}, kept for {kept:?}");
+    }
+}

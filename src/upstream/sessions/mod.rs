@@ -393,7 +393,7 @@ impl<C: Connect> Sessions<C> {
         let alone = want.is_call() && self.calls_run_alone(key);
         // The usual case, with one look at the table.
         let at_once = |row: &Vec<Arc<Slot<_>>>| {
-            let slot = row.iter().find(|slot| !(slot.is_resting() || alone && slot.calls() > 0))?;
+            let slot = row.iter().find(|slot| !(self.is_resting(slot) || alone && slot.calls() > 0))?;
             row.iter().all(|slot| !slot.is_over()).then(|| slot.enter(want))
         };
         if let Some(Some(visit)) = sessions.rows.with(key, at_once) {
@@ -405,14 +405,14 @@ impl<C: Connect> Sessions<C> {
             for ended in row.extract_if(.., |slot| slot.is_over()) {
                 ended.retire();
             }
-            let taken = |slot: &Slot<_>| slot.is_resting() || (alone && slot.calls() > 0);
+            let taken = |slot: &Slot<_>| self.is_resting(slot) || (alone && slot.calls() > 0);
             if let Some(slot) = row.iter().find(|slot| !taken(slot)) {
                 return Ok(slot.enter(want));
             }
             let place = place.map_or_else(|| sessions.room.take(owner), Ok);
             let why = match place {
                 Ok(place) => {
-                    for resting in row.extract_if(.., |slot| slot.is_resting()) {
+                    for resting in row.extract_if(.., |slot| self.is_resting(slot)) {
                         resting.replaced();
                     }
                     let slot = Arc::new(Slot::new(place, owner.clone(), Arc::clone(&sessions.pressed)));
@@ -434,6 +434,12 @@ impl<C: Connect> Sessions<C> {
             sessions.jobs.spawn("session", tenancy.run(opening()));
         }
         Ok(visit)
+    }
+
+    /// Whether others get another session in its place. Not where calls are taken one at a time: whoever comes while a
+    /// stopped call has its turn would pass those in the line, and a loop of cancels would multiply runs.
+    fn is_resting(&self, slot: &Slot<C::Session>) -> bool {
+        !self.0.server.serial && slot.is_resting()
     }
 
     /// Whether a call gets another session rather than a busy one.

@@ -1,6 +1,7 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -17,6 +18,7 @@ struct Mock {
 
 #[derive(Clone, Debug, Default)]
 struct MockSession {
+    resting: Arc<AtomicBool>,
     over: CancellationToken,
     closed: CancellationToken,
 }
@@ -36,6 +38,10 @@ impl Connect for Mock {
 impl Session for MockSession {
     fn is_over(&self) -> bool {
         self.over.is_cancelled()
+    }
+
+    fn is_resting(&self) -> bool {
+        self.resting.load(Ordering::SeqCst)
     }
 
     async fn over(&self) {
@@ -242,4 +248,57 @@ async fn calls_get_to_a_serial_session_that_is_opened_for_them_in_the_order_in_w
     };
     tokio::join!(calls, open);
     assert_eq!(order.into_inner().unwrap(), (0..32).collect::<Vec<_>>());
+}
+
+/// Sessions with a server that takes one call at a time, shared by all, and how many were opened.
+fn serial_sessions(count: SessionCount) -> (Sessions<Mock>, Arc<AtomicUsize>) {
+    let opened = Arc::new(AtomicUsize::new(0));
+    let mock = Mock { opened: Arc::clone(&opened), ..Mock::default() };
+    let config = ServerConfig { serial: true, sessions: count, ..ServerConfig::clone(&server(8, true)) };
+    (Sessions::new(Arc::new(config), mock, Jobs::new()), opened)
+}
+
+#[tokio::test]
+async fn nobody_passes_those_who_wait_for_a_serial_session_while_a_stopped_call_has_it() {
+    for count in [SessionCount::Auto, SessionCount::One] {
+        let (sessions, opened) = serial_sessions(count);
+        let (ann, bo) = (caller("ann"), caller("bo"));
+        let stopped = sessions.get(&ann, Want::Call).await.unwrap();
+        let mut first = Box::pin(sessions.get(&bo, Want::Call));
+        assert!(first.as_mut().now_or_never().is_none());
+        stopped.resting.store(true, Ordering::SeqCst);
+        let mut call = Box::pin(sessions.get(&ann, Want::Call));
+        let mut request = Box::pin(sessions.get(&bo, Want::Request));
+        for _ in 0..64 {
+            assert!(call.as_mut().now_or_never().is_none() && request.as_mut().now_or_never().is_none(), "{count:?}");
+            tokio::task::yield_now().await;
+        }
+        assert!(first.as_mut().now_or_never().is_none());
+        stopped.resting.store(false, Ordering::SeqCst);
+        drop(stopped);
+        let first = first.await.unwrap();
+        assert!(call.as_mut().now_or_never().is_none());
+        drop(first);
+        let next = call.await.unwrap();
+        assert!(request.as_mut().now_or_never().is_none());
+        drop(next);
+        assert!(request.await.is_ok());
+        assert_eq!(opened.load(Ordering::SeqCst), 1, "{count:?}");
+    }
+}
+
+#[tokio::test]
+async fn another_session_does_not_take_the_place_of_a_serial_one_that_a_stopped_call_has() {
+    let (sessions, opened) = serial_sessions(SessionCount::Pool);
+    let get = async || sessions.get(&caller("ann"), Want::Call).await.unwrap();
+    let stopped = get().await;
+    stopped.resting.store(true, Ordering::SeqCst);
+    let other = get().await;
+    assert_eq!(opened.load(Ordering::SeqCst), 2);
+    stopped.resting.store(false, Ordering::SeqCst);
+    drop(stopped);
+    let _again = get().await;
+    drop(other);
+    let _other = get().await;
+    assert_eq!(opened.load(Ordering::SeqCst), 2);
 }
