@@ -3,6 +3,7 @@
 mod answer;
 mod client;
 mod connect;
+mod delivery;
 mod doubt;
 mod endpoint;
 mod events;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
+use super::delivery::{ANSWER, Backoff, REPEATS, is_before_the_server, is_for_now, unanswered};
 use super::failures;
 use super::own::Health;
 use super::session::{ACKNOWLEDGE, CLOSE, HttpSession};
@@ -88,19 +89,10 @@ struct Answering {
     id: Json,
 }
 
-/// Messages of a session that may be sent again at a time.
-const REPEATS: usize = 64;
 /// Of them: such as nobody waits for.
 const NEEDLESS: usize = 16;
 /// Messages of a session that may be on their way when another waits until it may be sent again.
 const LINE: usize = 128;
-/// The wait before a message is sent again; it doubles.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// A wait that a server asks for is believed up to this.
-const LONGEST_ASKED: Duration = Duration::from_secs(30);
-/// For how long an answer is sent again.
-const ANSWER: Duration = Duration::from_mins(1);
 
 impl HttpSession {
     /// Sends a notification, once, and waits until the server has acknowledged it.
@@ -258,7 +250,7 @@ impl Telling {
         mut first: Option<OwnedSemaphorePermit>,
     ) -> Result<(), Untold> {
         let (message, until) = (message.shared(), Instant::now() + limit);
-        let (mut place, mut backoff, mut attempts) = (None, FIRST_WAIT, 1_u32);
+        let (mut place, mut backoff, mut attempts) = (None, Backoff::new(), 1_u32);
         loop {
             if self.unwanted.is_cancelled() {
                 return Err(Untold::Unwanted);
@@ -271,7 +263,7 @@ impl Telling {
                 Sent::NotNow(status, asked) => (Untold::of(status, attempts), asked),
                 Sent::Lost(how) => (Untold::Lost(format!("{how}, in attempt {attempts}")), None),
             };
-            let next = Instant::now() + asked.map_or(backoff, |asked| asked.min(LONGEST_ASKED).max(backoff));
+            let next = Instant::now() + backoff.next(asked);
             if next > until {
                 return Err(untold);
             }
@@ -293,7 +285,7 @@ impl Telling {
             if place.is_none() {
                 return Err(untold.without_a_place());
             }
-            (backoff, attempts) = ((backoff * 2).min(LONGEST_WAIT), attempts + 1);
+            attempts += 1;
         }
     }
 
@@ -339,8 +331,7 @@ impl Telling {
                 return Ok(());
             }
         };
-        let text = format!("the answer to what the server asked in its course could not be sent to it: {how}");
-        Err(Failure::outcome_unknown(&text))
+        Err(unanswered(&how))
     }
 
     /// Whether that status means that the server does not know the session.
@@ -396,23 +387,6 @@ impl Drop for Telling {
     fn drop(&mut self) {
         self.session.life().repeats.of.remove(&self.number);
     }
-}
-
-/// Whether a status is about the moment, and not about the message.
-fn is_for_now(status: StatusCode) -> bool {
-    matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS)
-        || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
-}
-
-/// Whether a status says that the message was kept from the server.
-fn is_before_the_server(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::UNAUTHORIZED
-            | StatusCode::FORBIDDEN
-            | StatusCode::PROXY_AUTHENTICATION_REQUIRED
-            | StatusCode::PAYLOAD_TOO_LARGE
-    )
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use tokio::time::Instant;
 
 use super::super::answer;
 use super::super::client::SendError;
+use super::super::delivery::{Backoff, is_before_the_server, is_for_now, unanswered};
 use super::super::failures;
 use super::post::{NOTE, Posts, drain};
-use crate::protocol::{Failure, Rope};
+use crate::protocol::Rope;
 use crate::upstream::stdio::connection::Connection;
 use crate::upstream::stdio::notes::{About, Note};
 
@@ -34,14 +35,6 @@ enum Lost {
     /// Nobody knows whether it came to the server.
     OnTheWay(String),
 }
-
-/// Notes of a connection that may be sent again at a time.
-pub(super) const REPEATS: usize = 64;
-/// The wait before a note is sent again; it doubles.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// A wait that a server asks for is believed up to this.
-const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
 impl Posts {
     /// Sends a note, and waits until it is acknowledged or lost. What is lost is sent again in the background.
@@ -80,9 +73,9 @@ impl Posts {
 
     /// Sends a note that was lost until the server takes it, for as long as anybody needs it.
     async fn insist(&self, connection: &Connection, mut note: Note, mut lost: Lost, until: Instant) {
-        let (mut backoff, mut attempts) = (FIRST_WAIT, 1_u32);
+        let (mut backoff, mut attempts) = (Backoff::new(), 1_u32);
         loop {
-            let wait = lost.asked().map_or(backoff, |asked| asked.min(LONGEST_ASKED).max(backoff));
+            let wait = backoff.next(lost.asked());
             if Instant::now() + wait > until {
                 return give_up(connection, note, &lost, attempts);
             }
@@ -91,7 +84,7 @@ impl Posts {
                 return;
             }
             tracing::debug!(?lost, "a message to a server is sent again");
-            (backoff, attempts) = ((backoff * 2).min(LONGEST_WAIT), attempts + 1);
+            attempts += 1;
             lost = match self.try_note(note.line()).await {
                 Sent::Taken => return,
                 Sent::Refused(status) => return refused(connection, note, status),
@@ -146,24 +139,6 @@ fn goes_on(note: &Note, status: StatusCode) {
 /// Ends the call that hangs on an answer, unless the server does not wait for that any more.
 fn end(connection: &Connection, note: Note, how: &str) {
     if connection.needs(note.about()) {
-        let text = format!("the answer to what the server asked in its course could not be sent to it: {how}");
-        note.lost(Failure::outcome_unknown(&text));
+        note.lost(unanswered(how));
     }
-}
-
-/// Whether a status is about the moment, and not about the message.
-fn is_for_now(status: StatusCode) -> bool {
-    matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS)
-        || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
-}
-
-/// Whether a status says that the message was kept from the server.
-fn is_before_the_server(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::UNAUTHORIZED
-            | StatusCode::FORBIDDEN
-            | StatusCode::PROXY_AUTHENTICATION_REQUIRED
-            | StatusCode::PAYLOAD_TOO_LARGE
-    )
 }

@@ -9,10 +9,10 @@ use tokio::sync::Semaphore;
 
 use super::super::answer::{Answer, Media, ReadLimits};
 use super::super::connect::HttpConnect;
+use super::super::delivery::REPEATS;
 use super::super::endpoint::Endpoint;
 use super::super::events::EventStream;
 use super::super::failures;
-use super::again::REPEATS;
 use super::post::{Posts, ROOM};
 use super::stream::{self, Events};
 use crate::protocol::{Caller, Failure, Outcome, Reason};
