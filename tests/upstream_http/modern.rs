@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use raincheck::config::{Limits, UpstreamEra};
 use raincheck::protocol::{
     Abilities, Answer, Ask, Call, Caller, ClientSession, Event, Json, Method, Notification, Outcome, Principal, Reason,
-    Reply,
+    Reply, Retry,
 };
 use serde_json::{Value, json};
 
@@ -56,10 +56,16 @@ async fn server() -> Server {
                     });
                     wire.json(&seen.result(&result)).await
                 }
-                ("tools/call", "asks") => match seen.body["params"]["requestState"].as_str() {
+                ("tools/call", "asks" | "busy" | "full") => match seen.body["params"]["requestState"].as_str() {
                     None => {
                         let asks = json!({ "resultType": "input_required", "inputRequests": question("who"), "requestState": "s-1" });
                         wire.json(&seen.result(&asks)).await
+                    }
+                    Some(_) if seen.tool() == "full" => {
+                        wire.respond("429 Too Many Requests", &[("Retry-After", "60")], "").await
+                    }
+                    Some(_) if seen.tool() == "busy" && polls.fetch_add(1, Ordering::SeqCst) == 0 => {
+                        wire.respond("429 Too Many Requests", &[("Retry-After", "1")], "").await
                     }
                     Some(state) => {
                         let said = format!("{state} {}", seen.body["params"]["inputResponses"]["who"]["action"]);
@@ -178,6 +184,25 @@ async fn what_a_modern_server_asks_in_a_result_is_put_to_the_caller_and_the_retr
         assert_eq!(meta(&call, CAPABILITIES), json!({ "elicitation": {}, "roots": { "listChanged": true } }));
         assert_eq!(call.header("mcp-method"), Some("tools/call"));
     }
+}
+
+#[tokio::test]
+async fn answers_that_a_modern_server_does_not_take_are_sent_again_and_never_make_its_call_one_that_did_not_start() {
+    let server = server().await;
+    let client = modern_client(&server);
+    let answered = async |name: &str| {
+        let mut reply = client.send(tool(name, ClientSession::Stateless)).await;
+        asked(&mut reply).await.answer(yes());
+        all(reply).await
+    };
+    answered("busy").await.says("s-1 \"accept\"");
+    assert_eq!(server.seen_of("tools/call").len(), 3);
+    let seen = answered("full").await;
+    let failure = seen.failure();
+    assert_eq!((failure.reason, failure.retry), (Reason::OutcomeUnknown, Retry::Unknown));
+    let message = &failure.message;
+    assert!(message.contains("the first part of the call has run") && message.contains("429"), "{message}");
+    assert_eq!(server.seen_of("tools/call").len(), 5, "sent again although it is not for the moment");
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use raincheck::config::UpstreamEra;
+use raincheck::protocol::{Answer, Reason};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::*;
@@ -77,6 +79,19 @@ async fn an_answer_does_not_wait_for_a_process_that_lingers() {
     result(released).await;
     bench.upstream.close().await;
     gone(ended).await;
+}
+
+#[tokio::test]
+async fn a_call_whose_process_ends_after_it_has_asked_is_not_begun_again_with_another_one() {
+    let (bench, ended) = with_life("modern", |config| config.era = UpstreamEra::Modern);
+    let able = caller("ann", ClientSession::Stateless, &json!({ "elicitation": {} }));
+    let mut reply = bench.ask_as(able, Method::CallTool, json!({ "name": "ask-and-die", "arguments": {} }));
+    let ask = asked(&mut reply).await;
+    gone(ended).await;
+    ask.answer(Answer::Result(raw(r#"{"action":"accept"}"#)));
+    assert_eq!(failure(reply).await.reason, Reason::OutcomeUnknown);
+    assert_eq!(bench.ledger("ask-and-die"), 1);
+    bench.upstream.close().await;
 }
 
 #[tokio::test]

@@ -346,6 +346,13 @@ impl Server {
                 }
                 nix::unistd::dup2_stdout(std::fs::File::open("/dev/null").unwrap()).unwrap();
             }
+            // Asks by a result, and ends.
+            "ask-and-die" if params["requestState"].is_null() => {
+                let question = json!({ "who": { "method": "elicitation/create", "params": { "message": "who?" } } });
+                let asks = json!({ "resultType": "input_required", "inputRequests": question, "requestState": "s" });
+                self.answer(id, &asks);
+                exit(3);
+            }
             "ask" => self.ask(id),
             // Asks what the arguments say, and answers with what it was told.
             "question" => {

@@ -50,7 +50,7 @@ pub(super) async fn of(store: &Store, task: &Committed<Task>, session: &ClientSe
 /// What those who are held are told when their call was cancelled as a task, which its server may have had or not.
 pub(in crate::runner) fn cancelled(by: Canceller, sent: bool) -> Failure {
     let who = match by {
-        Canceller::Owner => "the call was cancelled on request (tasks/cancel)",
+        Canceller::Owner => "the call was cancelled on request",
         Canceller::Operator => "the operator has cancelled the call",
     };
     let (reason, what) = if sent {
@@ -160,5 +160,16 @@ mod tests {
 
     fn shares(piece: &bytes::Bytes, result: &Json) -> bool {
         result.bytes().as_ptr_range().contains(&piece.as_ptr())
+    }
+
+    #[test]
+    fn how_the_owner_cancelled_is_not_told_since_there_are_several_ways() {
+        // A task of its own, the notification of a legacy client, a companion tool.
+        for (sent, expected) in
+            [(true, "cancelled on request; the tool may"), (false, "cancelled on request before it")]
+        {
+            let message = cancelled(Canceller::Owner, sent).message;
+            assert!(message.contains(expected), "{message}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::input::{self, Questions};
 use super::state::State;
@@ -11,7 +12,18 @@ use super::watch::Watch;
 use super::{Leg, Manners, left, malformed, modern_task, relay, unknown};
 use crate::protocol::error::code;
 use crate::protocol::rope::ObjectWriter;
-use crate::protocol::{Call, Json, Method, Outcome, Params, ReplySender, RpcError, TASKS_EXTENSION, TaskSupport};
+use crate::protocol::{
+    Call, Failure, Json, Method, Outcome, Params, Reason, ReplySender, Retry, RpcError, TASKS_EXTENSION, TaskSupport,
+};
+
+/// Which round of a call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// If the server does not take it, nothing of the call has run.
+    First,
+    /// A part of the call has run.
+    Later,
+}
 
 /// What a result of a modern server is.
 enum Kind {
@@ -30,6 +42,10 @@ const ROUNDS: u32 = 16;
 const SILENT: u32 = 8;
 /// The wait before a retry that brings no answers; it doubles.
 const BREATH: Duration = Duration::from_millis(20);
+/// For how long a round that the server does not take is sent again: a stream that broke is taken up again for as long.
+const PATIENCE: Duration = Duration::from_secs(16);
+/// The least wait before that.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes a call of a modern server, to its outcome.
 pub(in crate::upstream) async fn call<L: Leg>(
@@ -65,9 +81,9 @@ fn can_take_rounds(method: &Method) -> bool {
 async fn rounds<L: Leg>(leg: &L, manners: Manners, mut call: Call, sender: &mut ReplySender) -> Option<Outcome> {
     // What a caller sends of this belongs to rounds that it had with us.
     call.params = with_answers(&call, None, None)?;
-    let mut silent = 0;
+    let (mut round, mut silent) = (Round::First, 0);
     for _ in 0..=ROUNDS {
-        let outcome = relay(leg.send(call.clone()), sender).await?;
+        let outcome = send(leg, &call, round, sender).await?;
         let result = match &outcome {
             Outcome::Result(result) => result,
             Outcome::Error(error)
@@ -114,8 +130,39 @@ async fn rounds<L: Leg>(leg: &L, manners: Manners, mut call: Call, sender: &mut 
             None
         };
         call.params = with_answers(&call, answers, state)?;
+        round = Round::Later;
     }
     Some(malformed("it asked again and again and never came to an end"))
+}
+
+/// Sends a round, to its outcome. A later one that the server does not take is sent again for a while, which is safe: what was
+/// asked and answered would be lost otherwise. Whatever comes of it, it never reads as a call that did not start. `None` once
+/// nobody waits for the call any more.
+async fn send<L: Leg>(leg: &L, call: &Call, round: Round, sender: &mut ReplySender) -> Option<Outcome> {
+    let stop = sender.cancellation();
+    let mut refused_at = None;
+    loop {
+        let failure = match relay(leg.send(call.clone()), sender).await? {
+            Outcome::Failed(failure) if round == Round::Later && failure.reason.is_of_unsent() => failure,
+            outcome => return Some(outcome),
+        };
+        if sender.is_cancelled() {
+            return Some(stopped());
+        }
+        let Retry::After(wait) = failure.retry else { return Some(half_run(&failure)) };
+        let wait = wait.max(PAUSE);
+        if wait > PATIENCE.saturating_sub(refused_at.get_or_insert_with(Instant::now).elapsed()) {
+            return Some(half_run(&failure));
+        }
+        tracing::debug!(why = failure.how(), "a server did not take the next part of a call, which is sent again");
+        tokio::select! {
+            biased;
+            () = sender.abandoned() => return None,
+            () = stop.cancelled() => return Some(stopped()),
+            () = leg.over() => return Some(half_run(&failure)),
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
 }
 
 /// Has the questions answered. `None` once nobody waits for the call any more; an outcome if the call is over.
@@ -199,4 +246,12 @@ fn wants_tasks(error: &RpcError) -> bool {
 
 fn stopped() -> Outcome {
     unknown("the call was cancelled while the server waited for answers")
+}
+
+/// The outcome of a call of which the server has taken the first part, and not the next.
+fn half_run(failure: &Failure) -> Outcome {
+    let how = failure.how();
+    let how = format!("the first part of the call has run, and the next could not be sent to the server: {how}");
+    let message = format!("outcome unknown: {how}; check what the tool has done before calling it again");
+    Outcome::Failed(Failure::new(Reason::OutcomeUnknown, message, Retry::Unknown).for_how(&how))
 }

@@ -1,5 +1,7 @@
 //! The drivers against a server that a test plays.
 
+mod rounds;
+
 use std::time::Duration;
 
 use bytes::Bytes;
