@@ -192,6 +192,7 @@ async fn a_check_says_that_it_was_the_operator_who_stopped_the_job() {
     let page = proxy.store.list(Filter::default(), None, 2).await.unwrap();
     proxy.runner.cancel(&page.tasks[0], Canceller::Operator).await.unwrap();
     sender.done(Outcome::Error(RpcError::new(0, "Request cancelled")));
+    proxy.ended(&job(&handle)).await;
     let checked = proxy.value(tool(Kind::Legacy, "check_job", &json!({ "job": job(&handle) }))).await;
     assert!(words(&checked).ends_with("was cancelled by the operator. It has no result."), "{checked}");
 }
