@@ -11,6 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::net::TcpListener;
 
 use self::stack::{LAST_WORDS, Stack};
@@ -121,9 +122,8 @@ pub async fn run(
         }
     };
     stack.halt();
-    for server in servers {
-        server.close().await;
-    }
+    // One that is slow to end must not keep the next from its own time.
+    join_all(servers.iter().map(Upstream::close)).await;
     upstreams.stop();
     operators.stop();
     operators.idle().await;

@@ -4,6 +4,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::bounded;
+use crate::client::Client;
 use crate::process::Ground;
 use crate::upstream::{Transport, Upstream};
 
@@ -189,4 +190,27 @@ async fn what_was_learned_of_a_tool_outlives_a_stop() {
     let _run = upstream.run().await;
     let task = proxy.client().get(&id).await.result();
     assert_eq!(task["_meta"]["dev.raincheck/expected"]["samples"], 5, "{task}");
+}
+
+#[tokio::test]
+async fn servers_that_are_slow_to_end_do_not_wait_for_each_other() {
+    // Each waits at its end until the other is at its own.
+    const SLOW: &str = r#""$0" demo-server; touch "$1"; until [ -e "$2" ]; do sleep 0.02; done; touch "$1.done""#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let server = |own: &str, other: &str| {
+        let program = env!("CARGO_BIN_EXE_raincheck");
+        format!("command = {:?}\n", ["sh", "-c", SLOW, program, &path(own), &path(other)])
+    };
+    let other = format!("[[server]]\nname = \"other\"\n{}", server("two", "one"));
+    let ground = Ground::before(&server("one", "two"), &other);
+    let proxy = ground.start().await;
+    for name in ["behind", "other"] {
+        let client = Client::new(format!("{}/{name}/mcp", proxy.base));
+        assert!(client.ask("tools/list", "", "").await.result()["tools"].is_array(), "{name}");
+    }
+    assert_eq!(proxy.stop().await, Some(0));
+    for name in ["one.done", "two.done"] {
+        assert!(std::path::Path::new(&path(name)).exists(), "{name}");
+    }
 }
