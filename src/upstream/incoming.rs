@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use super::naming::Named;
 use super::outcome;
 use super::pending::{Pending, Taken};
 use super::questions::{Floor, Origin, Request};
@@ -49,6 +50,12 @@ where
 impl Peer<'_> {
     /// Takes an answer in: its call is over.
     pub(super) fn answered(&self, id: Option<&Json>, outcome: Outcome) {
+        // What the server says when it was refused what it asked may come before its call has seen why it must end.
+        let unaskable = match Named::read(id) {
+            Named::Call(call) => self.floor.unaskable(call),
+            Named::Nobody | Named::Stranger => None,
+        };
+        let outcome = unaskable.map_or(outcome, Outcome::Error);
         self.taken(self.pending.answer(id, outcome));
     }
 

@@ -18,26 +18,33 @@ impl Runner {
         forwarded: &HeaderMap,
         sender: &ReplySender,
     ) -> Result<Lease<HttpSession>, Failure> {
-        let session = self.0.sessions.get_for(call, sender).await?;
+        let mut session = self.0.sessions.get_for(call, sender).await?;
         // A call that may run once only is not sent into a doubt.
-        if call.method != Method::CallTool || session.trust() != Trust::Doubtful {
-            return Ok(session);
-        }
-        sender.waits(WaitsFor::Connection);
-        match Box::pin(checked(&session, forwarded)).await {
-            Ok(Health::Known) => Ok(session),
-            Ok(Health::Gone) => Box::pin(self.0.sessions.get_for(call, sender)).await,
-            Err(error) if error.taken == Taken::Never => {
-                Err(outcome::not_started(&self.0.server, &format!("it cannot be reached any more: {}", error.why())))
+        for _ in 0..TRIES {
+            if call.method != Method::CallTool || session.trust() != Trust::Doubtful {
+                break;
             }
-            // There is a server, but this session gets no answer out of it. The call takes the next one as it is.
-            Err(_) => {
-                session.gone();
-                Box::pin(self.0.sessions.get_for(call, sender)).await
+            sender.waits(WaitsFor::Connection);
+            match Box::pin(checked(&session, forwarded)).await {
+                Ok(Health::Known) => break,
+                Ok(Health::Gone) => {}
+                Err(error) if error.taken == Taken::Never => {
+                    let why = format!("it cannot be reached any more: {}", error.why());
+                    return Err(outcome::not_started(&self.0.server, &why));
+                }
+                // There is a server, but this session gets no answer out of it. The call takes the next one.
+                Err(_) => session.gone(),
             }
+            // Those in its line are to come too.
+            drop(session);
+            session = Box::pin(self.0.sessions.get_for(call, sender)).await?;
         }
+        Ok(session)
     }
 }
+
+/// So many sessions are found to be gone before a call is sent on the next one as it is.
+const TRIES: u32 = 3;
 
 /// Whether the server knows the session. It is asked once more where only the connection may have been the trouble: a
 /// server may keep much for a session, which is not to be given up lightly.

@@ -100,6 +100,14 @@ impl Fate {
         matches!(*self.state(), State::Running)
     }
 
+    /// What the call must end with, if its client cannot be asked.
+    pub(super) fn unaskable(&self) -> Option<RpcError> {
+        match &*self.state() {
+            State::Must(Verdict::Unaskable(error)) => Some(error.clone()),
+            State::Running | State::Over | State::Must(Verdict::Untold(_)) => None,
+        }
+    }
+
     /// Resolves when the call does not run any more.
     pub(super) async fn over(&self) {
         self.until(|state| (!matches!(state, State::Running)).then_some(())).await;

@@ -255,6 +255,11 @@ impl Floor {
         self.table().calls.get(&call).is_some_and(|call| call.addressee.fate.is_running())
     }
 
+    /// What this call must end with, whose client cannot be asked what its server needs to ask.
+    pub(in crate::upstream) fn unaskable(&self, call: u64) -> Option<RpcError> {
+        self.table().calls.get(&call)?.addressee.fate.unaskable()
+    }
+
     /// The server cannot be told what this call waits for.
     pub(in crate::upstream) fn lose(&self, call: u64, failure: Failure) {
         if let Some(running) = self.table().calls.get(&call) {

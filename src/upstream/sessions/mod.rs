@@ -245,6 +245,16 @@ impl<C: Connect> Sessions<C> {
     }
 
     async fn find(&self, caller: &Caller, asker: Asker<'_>) -> Result<Lease<C::Session>, Failure> {
+        loop {
+            let lease = self.find_once(caller, asker).await?;
+            // Nothing was sent yet. Whoever comes here again has waited for another's call before.
+            if !lease.came_too_late() {
+                return Ok(lease);
+            }
+        }
+    }
+
+    async fn find_once(&self, caller: &Caller, asker: Asker<'_>) -> Result<Lease<C::Session>, Failure> {
         let key = self.key(caller);
         let visit = match caller.session {
             ClientSession::Legacy(_) => self.known(&key, asker.want)?,

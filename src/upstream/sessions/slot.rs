@@ -64,7 +64,16 @@ pub(super) struct Visit<S> {
 pub(in crate::upstream) struct Lease<S> {
     session: S,
     visit: Visit<S>,
-    _turn: Option<Turn>,
+    turn: Held,
+}
+
+/// The right to use a session alone.
+#[derive(Debug)]
+enum Held {
+    /// It is shared.
+    Nothing,
+    AtOnce(#[expect(dead_code, reason = "held until it is dropped")] Turn),
+    AfterOthers(#[expect(dead_code, reason = "held until it is dropped")] Turn),
 }
 
 impl<S: Session> Slot<S> {
@@ -152,14 +161,14 @@ impl<S> Visit<S> {
         asker: Asker<'_>,
     ) -> Lease<S> {
         let turn = match entry {
-            None => None,
-            Some(Ok(turn)) => Some(turn),
+            None => Held::Nothing,
+            Some(Ok(turn)) => Held::AtOnce(turn),
             Some(Err(place)) => {
                 asker.waits(WaitsFor::Turn);
-                Some(place.turn().await)
+                Held::AfterOthers(place.turn().await)
             }
         };
-        Lease { session, visit: self, _turn: turn }
+        Lease { session, visit: self, turn }
     }
 }
 
@@ -179,6 +188,13 @@ impl<S> Drop for Visit<S> {
         if is_last && slot.pressed.swap(false, Ordering::SeqCst) {
             slot.unwanted.notify_one();
         }
+    }
+}
+
+impl<S: Session> Lease<S> {
+    /// Whether the session has ended while its turn was waited for.
+    pub(super) fn came_too_late(&self) -> bool {
+        matches!(self.turn, Held::AfterOthers(_)) && self.session.is_over()
     }
 }
 

@@ -302,3 +302,25 @@ async fn another_session_does_not_take_the_place_of_a_serial_one_that_a_stopped_
     let _other = get().await;
     assert_eq!(opened.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test]
+async fn those_in_the_line_of_a_session_that_ends_get_to_the_next_one_in_their_order() {
+    let (sessions, opened) = serial_sessions(SessionCount::Auto);
+    let ann = caller("ann");
+    let first = sessions.get(&ann, Want::Call).await.unwrap();
+    let mut line = [(); 3].map(|()| Box::pin(sessions.get(&ann, Want::Call)));
+    for place in &mut line {
+        assert!(place.as_mut().now_or_never().is_none());
+    }
+    first.over.cancel();
+    drop(first);
+    for at in 0..line.len() {
+        let lease = line[at].as_mut().await.unwrap();
+        assert!(!lease.is_over(), "{at}");
+        for later in &mut line[at + 1..] {
+            assert!(later.as_mut().now_or_never().is_none(), "{at}");
+        }
+        drop(lease);
+    }
+    assert_eq!(opened.load(Ordering::SeqCst), 2);
+}

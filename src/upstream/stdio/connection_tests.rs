@@ -472,3 +472,20 @@ async fn what_a_modern_server_says_of_a_subscription_reaches_the_one_that_it_nam
         (&"notifications/cancelled".into(), &first["id"])
     );
 }
+
+#[tokio::test]
+async fn a_call_that_cannot_be_asked_ends_so_whatever_its_server_says_of_the_refusal() {
+    let mut setup = setup(ForwardCancel::Forward, 1 << 20);
+    let offer = vec![crate::config::Offer::Elicitation];
+    setup.config = ServerConfig { offer, ..ServerConfig::clone(&setup.config) }.into();
+    for answer in [r#""error":{"code":-32601,"message":"no"}"#, r#""result":{"content":[],"isError":true}"#] {
+        let (connection, mut server) = open_with(&setup, 1 << 20);
+        let reply = send(&connection, r#"{"name":"t"}"#);
+        let id = server.read().await["id"].clone();
+        // Both are there before the call is looked at again.
+        let asks = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"who?"}}"#;
+        server.write(&format!("{asks}\n{{\"jsonrpc\":\"2.0\",\"id\":{id},{answer}}}")).await;
+        let outcome = outcome_of(reply).await;
+        assert!(outcome.contains("-32021"), "{outcome}");
+    }
+}
