@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::host::{Connection, Machine, modern};
 
-fn hello(revision: &str) -> Value {
+pub(crate) fn hello(revision: &str) -> Value {
     json!({
         "protocolVersion": revision,
         "capabilities": { "roots": {}, "elicitation": {} },
@@ -13,7 +13,7 @@ fn hello(revision: &str) -> Value {
 }
 
 /// A client that has shaken hands.
-async fn client(machine: &Machine, revision: &str) -> Connection {
+pub(crate) async fn client(machine: &Machine, revision: &str) -> Connection {
     let mut client = machine.start(&[]);
     let answer = client.request("initialize", hello(revision)).await;
     assert!(answer["result"]["protocolVersion"].is_string(), "{answer}");

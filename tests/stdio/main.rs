@@ -10,6 +10,7 @@ mod legacy;
 mod legacy_tasks;
 mod lines;
 mod stores;
+mod unread;
 
 #[path = "../upstream_stdio/scripted.rs"]
 mod scripted;

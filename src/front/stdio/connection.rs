@@ -1,5 +1,6 @@
 //! The one connection: reads lines, tells eras apart, starts what is asked.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::ahead::Ahead;
 use super::batch::Batch;
 use super::call::{self, Answering};
 use super::in_flight::InFlight;
@@ -71,7 +73,7 @@ const ASKS_AT_ONCE: usize = 64;
 impl<S: McpService + Sync> Connection<S> {
     pub(super) fn new(front: StdioFront<S>, outbox: Outbox, jobs: Jobs) -> Self {
         let StdioFront { server, service, limits, left: _ } = front;
-        let (calls, cut, on_their_way) = (Places::new(limits.held()), CancellationToken::new(), TaskTracker::new());
+        let (calls, cut, on_their_way) = (Places::new(limits.held()), outbox.cut().clone(), TaskTracker::new());
         let tracked = {
             let (service, on_their_way) = (service.clone(), on_their_way.clone());
             move |call| call::ask(service.clone(), call, on_their_way.token()).boxed()
@@ -122,15 +124,23 @@ impl<S: McpService + Sync> Connection<S> {
 
     /// Takes lines until there are no more, or nobody is there for the answers, or the proxy stops.
     /// `legacy` is the client's session, which must outlive the calls that are running then.
-    pub(super) async fn read<R: AsyncRead + Unpin>(&self, mut lines: Lines<R>, legacy: &mut Legacy) -> Ended {
+    pub(super) async fn read<R: AsyncRead + Unpin>(&self, lines: Lines<R>, legacy: &mut Legacy) -> Ended {
+        let mut lines = Ahead::new(lines);
         let read = async {
             loop {
-                match lines.next().await {
-                    Line::Whole(line) | Line::Rest(line) => self.take(line, legacy).await,
-                    // Its end says more, or that there is none.
-                    Line::Growing => {}
-                    Line::TooLong(whom) => self.too_long(whom, legacy).await,
-                    Line::End => return Ended::Input,
+                let line = lines.next().await;
+                if line == Line::End {
+                    return Ended::Input;
+                }
+                let mut taken = pin!(self.line(line, legacy));
+                tokio::select! {
+                    biased;
+                    () = taken.as_mut() => {}
+                    // It may be for the client to read that the line waits, and nobody to do so.
+                    () = lines.ended() => {
+                        self.outbox.left().cancel();
+                        taken.await;
+                    }
                 }
             }
         };
@@ -142,6 +152,15 @@ impl<S: McpService + Sync> Connection<S> {
         }
     }
 
+    async fn line(&self, line: Line, legacy: &mut Legacy) {
+        match line {
+            Line::Whole(line) | Line::Rest(line) => self.take(line, legacy).await,
+            Line::TooLong(whom) => self.too_long(whom, legacy).await,
+            // Its end says more, or that there is none.
+            Line::Growing | Line::End => {}
+        }
+    }
+
     async fn take(&self, line: Bytes, legacy: &mut Legacy) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
@@ -149,7 +168,7 @@ impl<S: McpService + Sync> Connection<S> {
         match Message::of_client(&line, self.limits.depth) {
             Ok(Message::Request { id, method, params }) if asked::is_modern(params.as_ref()) => {
                 if let Err(refusal) = self.request(&id, &method, params).await {
-                    self.outbox.send(refused::by_rule(refusal.to(Some(&id)))).await;
+                    self.outbox.tell(refused::by_rule(refusal.to(Some(&id)))).await;
                 }
             }
             Ok(message) if self.cancels(&message) => {}
@@ -163,7 +182,7 @@ impl<S: McpService + Sync> Connection<S> {
                         // Nobody waits for an answer to it.
                         drop(session.take(answer, Credentials::default()));
                     }
-                    self.outbox.send(refused::unreadable(&line, &fault)).await;
+                    self.outbox.tell(refused::unreadable(&line, &fault)).await;
                 }
             },
         }
@@ -175,7 +194,7 @@ impl<S: McpService + Sync> Connection<S> {
                 let batch = Batch::take(session, elements).await;
                 self.jobs.spawn("batch", batch.run(self.outbox.clone(), self.cut.clone()));
             }
-            Err(refusal) => self.outbox.send(refused::by_rule(refusal)).await,
+            Err(refusal) => self.outbox.tell(refused::by_rule(refusal)).await,
         }
     }
 
@@ -189,14 +208,14 @@ impl<S: McpService + Sync> Connection<S> {
         let limit = self.limits.body;
         tracing::warn!(limit, "a line of the client is longer than limits.body allows");
         match whom {
-            Addressee::Us(Some(id)) => self.outbox.send(refused::too_long(Some(id), limit)).await,
+            Addressee::Us(Some(id)) => self.outbox.tell(refused::too_long(Some(id), limit)).await,
             Addressee::Us(None) => {}
             // The server's question is not left open.
             Addressee::Call(id) => {
                 let error = refused::too_long_answer(limit);
                 self.legacy(Message::Error { id: Some(id), error }, legacy).await;
             }
-            Addressee::Unnamed | Addressee::Nobody => self.outbox.send(refused::too_long(None, limit)).await,
+            Addressee::Unnamed | Addressee::Nobody => self.outbox.tell(refused::too_long(None, limit)).await,
         }
     }
 
@@ -242,7 +261,7 @@ impl<S: McpService + Sync> Connection<S> {
                 *legacy = Legacy::None;
                 *legacy = self.sessions.initialize(id, params, self.on_their_way.token());
             }
-            Err(error) => self.outbox.send(message::error(Some(&id), &error)).await,
+            Err(error) => self.outbox.tell(message::error(Some(&id), &error)).await,
         }
     }
 
@@ -250,9 +269,9 @@ impl<S: McpService + Sync> Connection<S> {
         match message {
             // It may come before all else (2025-11-25, lifecycle).
             Message::Request { id, method, .. } if method == "ping" => {
-                self.outbox.send(message::result(id, Json::empty_object().into())).await;
+                self.outbox.tell(message::result(id, Json::empty_object().into())).await;
             }
-            Message::Request { id, .. } => self.outbox.send(refused::not_initialized(id)).await,
+            Message::Request { id, .. } => self.outbox.tell(refused::not_initialized(id)).await,
             _ => tracing::debug!("a message was ignored: it belongs to no session"),
         }
     }
@@ -262,7 +281,7 @@ impl<S: McpService + Sync> Connection<S> {
         let params = Params::read(&method, params).map_err(|error| Refusal::rpc(StatusCode::BAD_REQUEST, error))?;
         let request = asked::read_modern(id, name, method, params, None)?;
         let Some(ticket) = self.in_flight.begin(id) else {
-            self.outbox.send(refused::repeated_id(id)).await;
+            self.outbox.tell(refused::repeated_id(id)).await;
             return Ok(());
         };
         let mut caller = Caller::of_modern(&request.params, Principal::Local, Credentials::default());
@@ -291,7 +310,12 @@ impl<S: McpService + Sync> Connection<S> {
     /// A place among the calls at the same time. A client must always be able to ask after its tasks.
     async fn place(&self, request: &Request) -> Result<Option<Place>, Refusal> {
         if matches!(request.method, Method::GetTask | Method::UpdateTask | Method::CancelTask) {
-            return Ok(Some(self.asks.wait(&Principal::Local).await));
+            return Ok(tokio::select! {
+                biased;
+                place = self.asks.wait(&Principal::Local) => Some(place),
+                // There are not many more.
+                () = self.outbox.left().cancelled() => None,
+            });
         }
         let crowded = |why| Refusal::failed(&refusal::too_many_calls(why, self.calls.most()));
         Ok(Some(self.calls.take(&Principal::Local).map_err(crowded)?))

@@ -103,10 +103,10 @@ impl Sessions {
                 let found = legacy::open(seed, &id, params.clone(), Credentials::default()).await;
                 let Opened { session, own, answer } = match found {
                     Ok(found) => found,
-                    Err(error) => return outbox.send(error.answer).await,
+                    Err(error) => return outbox.tell(error.answer).await,
                 };
                 if purpose == Purpose::Asked {
-                    outbox.send(answer).await;
+                    outbox.tell(answer).await;
                 }
                 let (lost, close) = (CancellationToken::new(), CancellationToken::new());
                 let is_over = lost.clone().drop_guard();

@@ -41,7 +41,11 @@ pub(super) async fn run(
                 message = feed.next() => message,
             };
             match message {
-                Some(message) => outbox.send(message).await,
+                Some(message) => tokio::select! {
+                    biased;
+                    () = ticket.cancelled() => break,
+                    () = outbox.send(message) => {}
+                },
                 None => break,
             }
         },

@@ -3,6 +3,7 @@
 //! One message a line, all on one channel: requests run at the same time, what belongs to them goes out between
 //! the answers of others. The client is this machine's user.
 
+mod ahead;
 mod batch;
 mod call;
 mod connection;
@@ -71,11 +72,10 @@ impl<S: McpService + Sync> StdioFront<S> {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let writer = Jobs::new();
-        let (outbox, queue) = Outbox::new(self.limits.line);
+        let (writer, calls) = (Jobs::new(), jobs.child());
+        let (outbox, queue) = Outbox::new(self.limits.line, self.left(), calls.clone());
         writer.spawn("stdout", queue.write_to(output));
         let lines = Lines::new(input, self.limits.body);
-        let calls = jobs.child();
         let (outgoing, left) = (outbox.clone(), self.left());
         let connection = Connection::new(self, outbox, calls.clone());
         let served = async move {
@@ -117,7 +117,10 @@ impl<S> fmt::Debug for StdioFront<S> {
 mod tests {
     use std::convert::Infallible;
     use std::future::{pending, ready};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::sync::oneshot;
     use tokio::time::timeout;
 
     use super::*;
@@ -146,5 +149,46 @@ mod tests {
         let stopped = Jobs::new();
         stopped.stop();
         assert!(!has_left(false, stopped).await);
+    }
+
+    /// It ends its input when it has half of the answers.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_late_and_slowly_gets_every_answer_and_is_taken_no_more_from_than_it_reads() {
+        const LINES: usize = 4000;
+        let service = tower::service_fn(|_: Call| {
+            ready(Ok::<_, Infallible>(Reply::ready(Outcome::Result(Json::empty_object()))))
+        });
+        let front = StdioFront::new("s", service, Limits::default());
+        let left = front.left();
+        let ((near, mut far), (output, reader)) = (tokio::io::duplex(4096), tokio::io::duplex(4096));
+        let served = front.serve(near, output, pending(), Jobs::new(), Duration::from_hours(1), ready(()));
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"{}\",\"method\":\"tools/list\"}}\n", "q".repeat(1000));
+        let (half_read, may_end) = oneshot::channel();
+        let written = AtomicUsize::new(0);
+        let writing = async {
+            for _ in 0..LINES {
+                far.write_all(line.as_bytes()).await.unwrap();
+                written.fetch_add(line.len(), Ordering::Relaxed);
+            }
+            may_end.await.unwrap();
+            drop(far);
+        };
+        let reading = async {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            let taken = written.load(Ordering::Relaxed);
+            assert!(taken < 2 << 20 && !left.is_cancelled(), "{taken}");
+            let (mut answers, mut half_read) = (BufReader::new(reader).lines(), Some(half_read));
+            let mut count = 0;
+            while let Some(answer) = answers.next_line().await.unwrap() {
+                assert!(answer.contains("initialize"), "{answer}");
+                count += 1;
+                if count == LINES / 2 {
+                    half_read.take().unwrap().send(()).unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(count, LINES);
+        };
+        tokio::join!(served, writing, reading);
     }
 }

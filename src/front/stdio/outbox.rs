@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::refused;
 use crate::front::sse;
+use crate::jobs::Jobs;
 use crate::protocol::reply::Delivery;
 use crate::protocol::{RequestId, Rope};
 
@@ -20,6 +21,12 @@ use crate::protocol::{RequestId, Rope};
 pub(super) struct Outbox {
     queue: mpsc::Sender<Item>,
     closed: CancellationToken,
+    /// Cancelled when nobody waits for answers any more: what has no place then is dropped.
+    cut: CancellationToken,
+    /// Cancelled when the client has ended its input.
+    left: CancellationToken,
+    /// Answers for which the reading does not wait.
+    late: Jobs,
     /// Bytes that were written.
     written: Arc<AtomicU64>,
     /// Bytes of a line that the client takes.
@@ -53,27 +60,46 @@ const RESERVED: usize = 32;
 const JOINED: usize = 64 << 10;
 
 impl Outbox {
-    /// An empty queue, for a client that takes lines of up to `longest` bytes.
-    pub(super) fn new(longest: usize) -> (Self, Queue) {
+    /// An empty queue, for a client that takes lines of up to `longest` bytes. `left` is cancelled when that has ended
+    /// its input; answers that come too late to be waited for by whoever reads it are jobs of `late`.
+    pub(super) fn new(longest: usize, left: CancellationToken, late: Jobs) -> (Self, Queue) {
         let (queue, items) = mpsc::channel(WAITING);
-        let (closed, written) = (CancellationToken::new(), Arc::default());
-        let outbox = Self { queue, closed: closed.clone(), written: Arc::clone(&written), longest };
+        let (closed, cut, written) = (CancellationToken::new(), CancellationToken::new(), Arc::default());
+        let outbox = Self { queue, closed: closed.clone(), cut, left, late, written: Arc::clone(&written), longest };
         (outbox, Queue { items, closed, written })
     }
 
-    /// Sends a message, once there is a place for it; dropped if nobody reads any more.
+    /// Sends what keeps the next line of the client waiting, so that a client that does not read is not read either.
+    /// Once that has ended its input there is little more to come, and nothing is gained by waiting: then a job does.
+    pub(super) async fn tell(&self, text: Rope) {
+        let place = tokio::select! {
+            biased;
+            place = self.place() => place,
+            () = self.left.cancelled() => {
+                let outbox = self.clone();
+                self.late.spawn("answer", async move { outbox.send(text).await });
+                return;
+            }
+        };
+        if let Some(place) = place {
+            place.send(text, None);
+        }
+    }
+
+    /// Sends a message, once there is a place for it; dropped if nobody reads any more, or waits for it.
     pub(super) async fn send(&self, text: Rope) {
         if let Some(place) = self.place().await {
             place.send(text, None);
         }
     }
 
-    /// Waits for a place; `None` if nobody reads any more.
+    /// Waits for a place; `None` if nobody reads any more, or nobody waits for answers and there is none now.
     pub(super) async fn place(&self) -> Option<Place<'_>> {
         tokio::select! {
             biased;
             () = self.closed.cancelled() => None,
             place = self.queue.reserve() => place.ok().map(Place),
+            () = self.cut.cancelled() => None,
         }
     }
 
@@ -97,6 +123,16 @@ impl Outbox {
     /// Nobody reads any more.
     pub(super) fn close(&self) {
         self.closed.cancel();
+    }
+
+    /// To be cancelled when nobody waits for answers any more.
+    pub(super) fn cut(&self) -> &CancellationToken {
+        &self.cut
+    }
+
+    /// To be cancelled when the client has ended its input.
+    pub(super) fn left(&self) -> &CancellationToken {
+        &self.left
     }
 
     /// Resolves when the client has taken nothing for this long.
@@ -178,13 +214,17 @@ mod tests {
 
     use super::*;
 
+    fn outbox() -> (Outbox, Queue) {
+        Outbox::new(usize::MAX, CancellationToken::new(), Jobs::new())
+    }
+
     fn text(text: &str) -> Rope {
         Rope::from(Bytes::from(text.to_owned()))
     }
 
     #[tokio::test]
     async fn a_handle_is_out_when_its_last_byte_was_taken() {
-        let (outbox, queue) = Outbox::new(usize::MAX);
+        let (outbox, queue) = outbox();
         let (near, far) = tokio::io::duplex(16);
         let writing = queue.write_to(near);
         let (handle, mut delivered) = Delivery::new();
@@ -204,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_handle_that_nobody_reads_is_lost() {
-        let (outbox, queue) = Outbox::new(usize::MAX);
+        let (outbox, queue) = outbox();
         let (near, far) = tokio::io::duplex(16);
         drop(far);
         let (handle, delivered) = Delivery::new();
@@ -219,8 +259,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_has_no_place_when_nobody_waits_any_more_is_dropped_and_what_has_one_goes_out() {
+        let (outbox, queue) = outbox();
+        for _ in 0..WAITING {
+            outbox.send(text("1")).await;
+        }
+        let mut late = Box::pin(outbox.send(text("2")));
+        assert!(futures_util::poll!(late.as_mut()).is_pending());
+        outbox.cut().cancel();
+        late.await;
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        drop(outbox);
+        queue.write_to(near).await;
+        let mut seen = String::new();
+        far.read_to_string(&mut seen).await.unwrap();
+        assert_eq!(seen, "1\n".repeat(WAITING));
+    }
+
+    #[tokio::test]
     async fn progress_leaves_places_for_answers() {
-        let (outbox, queue) = Outbox::new(usize::MAX);
+        let (outbox, queue) = outbox();
         for _ in 0..10 * WAITING {
             outbox.offer(text("\"progress\""));
         }
@@ -241,7 +299,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_is_one_line_of_any_length() {
-        let (outbox, queue) = Outbox::new(usize::MAX);
+        let (outbox, queue) = outbox();
         let long = "y".repeat(3 * JOINED);
         outbox.send(text("{\"a\":\r\n\"\u{2028}\"}")).await;
         outbox.send(text(&format!("\"{long}\""))).await;
