@@ -318,3 +318,47 @@ async fn what_the_server_does_not_acknowledge_holds_back_no_other_call() {
     assert_eq!(quick.expect("it waited for its turn behind the other call")["content"][0]["text"], "quick");
     assert_eq!(server.seen_of("initialize").len(), 1);
 }
+
+#[tokio::test]
+async fn a_stop_takes_no_longer_for_many_questions_than_for_one() {
+    const QUESTIONS: usize = 32;
+    let called = Arc::new(Notify::new());
+    let server = Server::start(move |seen, mut wire| {
+        let called = Arc::clone(&called);
+        async move {
+            match (seen.verb.as_str(), seen.method()) {
+                ("POST", "initialize") => wire.initialize(&seen, "s").await,
+                ("GET", _) => {
+                    wire.events().await;
+                    called.notified().await;
+                    for number in 0..QUESTIONS {
+                        wire.event(&QUESTION.replace("q1", &format!("q{number}"))).await;
+                    }
+                    wire.closed().await;
+                    wire
+                }
+                ("POST", "tools/call") => {
+                    wire.events().await;
+                    called.notify_one();
+                    wire.closed().await;
+                    wire
+                }
+                ("POST", "") => {
+                    wire.closed().await;
+                    wire
+                }
+                _ => wire.status("202 Accepted").await,
+            }
+        }
+    })
+    .await;
+    let (client, mut reply) = calling(&server, Duration::from_secs(10)).await;
+    let mut open = Vec::new();
+    for _ in 0..QUESTIONS {
+        open.push(asked(&mut reply).await);
+    }
+    let began = Instant::now();
+    timeout(PATIENCE * 2, client.upstream.close()).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    drop((open, reply));
+}

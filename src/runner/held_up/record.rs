@@ -15,6 +15,8 @@ use crate::task::State;
 
 /// How long the record waits for the store before the call is attended again.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same, where it is what another process can send the call by. A stop waits a little longer for its last words.
+const LAST_PATIENCE: Duration = Duration::from_secs(4);
 
 impl Run {
     /// Records that a call waits that could not be sent when it was let go: its server had ended by then, or has not read
@@ -22,7 +24,8 @@ impl Run {
     pub(super) async fn is_recorded_as_waiting(&self, seat: &Seat, dispatch: Option<Dispatch>) {
         let Some(id) = seat.record() else { return };
         // If it is not written, the next process takes the run for a lost one: that is safe.
-        match timeout(PATIENCE, self.shared.store.wait(&id, dispatch)).await {
+        let patience = if dispatch.is_some() { LAST_PATIENCE } else { PATIENCE };
+        match timeout(patience, self.shared.store.wait(&id, dispatch)).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 tracing::debug!(task = ?id, %error, "that a call waits for its server is not recorded");

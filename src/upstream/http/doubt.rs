@@ -35,9 +35,7 @@ impl Runner {
                 // There is a server, but this session gets no answer out of it. The call takes the next one.
                 Err(_) => session.gone(),
             }
-            // Those in its line are to come too.
-            drop(session);
-            session = Box::pin(self.0.sessions.get_for(call, sender)).await?;
+            session = Box::pin(self.0.sessions.get_for_after(call, sender, session)).await?;
         }
         Ok(session)
     }

@@ -328,10 +328,15 @@ impl HttpSession {
         &self.0.parts.jobs
     }
 
-    /// A place among the answers to what came on the stream of this call, or on the server's own.
+    /// A place among the answers to what came on the stream of this call, or on the server's own; `None` if it is too late.
     pub(super) async fn turn_to_answer(&self, call: Option<u64>) -> Option<OwnedSemaphorePermit> {
         let turns = self.life().turns.of(call);
-        turns.acquire_owned().await.ok()
+        tokio::select! {
+            biased;
+            // Each of those that wait would have a last moment of its own.
+            () = self.past() => None,
+            turn = turns.acquire_owned() => turn.ok(),
+        }
     }
 
     /// For what the end of the session must not overtake: until this is dropped, or for as long as a close may take.

@@ -317,6 +317,7 @@ impl Floor {
         let mut table = self.table();
         let is_of_session = table.begins_with(question, task, origin);
         let target = table.choose(question, task, origin, &self.0.askers, self.0.serial)?;
+        let mut is_sure = false;
         if let Target::Call(id) = target
             && let Some(call) = table.calls.get(&id)
         {
@@ -324,15 +325,18 @@ impl Floor {
                 return Err(refusal::wrong_method(question));
             }
             let is_told = task.is_some() && call.task.as_ref() == task;
-            let sure = is_told || matches!(origin, Origin::Call(_)) || (table.calls.len() == 1 && !is_of_session);
-            if let Some(tool) = call.tool.as_deref().filter(|_| sure) {
+            is_sure = is_told || matches!(origin, Origin::Call(_)) || (table.calls.len() == 1 && !is_of_session);
+            if let Some(tool) = call.tool.as_deref().filter(|_| is_sure) {
                 self.0.askers.remember(tool);
             }
         }
         let addressee = table.addressee(target).cloned().ok_or_else(|| refusal::ended(question))?;
         if !addressee.abilities.covers(question) {
             drop(table);
-            self.undeclared(&addressee, question.kind, RpcError::cannot_be_asked(question));
+            // Another call that runs may have asked, and this one needs nothing of its client.
+            if is_sure || (self.0.serial && !is_of_session) {
+                self.undeclared(&addressee, question.kind, RpcError::cannot_be_asked(question));
+            }
             return Err(refusal::undeclared(question));
         }
         if !table.has_room(target) {

@@ -335,6 +335,21 @@ async fn what_was_offered_but_not_declared_ends_the_call_with_what_it_requires()
     assert_eq!(error["data"]["requiredCapabilities"], json!({ "sampling": {} }));
 }
 
+#[tokio::test]
+async fn a_call_that_may_not_be_the_one_that_asks_does_not_end_for_what_its_client_cannot_be_asked() {
+    let bench = Bench::with(|config| config.offer = vec![Offer::Elicitation]);
+    let asks = bench.call(1, "ann", "asks", &json!({}));
+    let other = bench.call(2, "ann", "other", &json!({}));
+    let told = bench.ask(&json!("q"), "elicitation/create", &json!({ "message": "?" }), Origin::Channel).unwrap();
+    assert_eq!(told["error"]["code"], -32601);
+    for call in [&asks, &other] {
+        assert!(call.seat.fate().is_running());
+    }
+    drop(other);
+    bench.ask(&json!("q"), "elicitation/create", &json!({ "message": "?" }), Origin::Channel).unwrap();
+    assert_eq!(asks.seat.fate().unaskable().map(|error| error.code()), Some(-32021));
+}
+
 /// A retry of a call that is answered in rounds may declare less than the call did.
 #[tokio::test]
 async fn what_is_not_declared_any_more_is_refused_and_ends_the_call_where_it_was_offered() {

@@ -5,6 +5,7 @@
 //! ended by itself; the next call then opens a new one.
 
 mod opening;
+mod room;
 mod slot;
 mod tenancy;
 #[cfg(test)]
@@ -17,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::opening::Key;
@@ -236,25 +236,47 @@ impl<C: Connect> Sessions<C> {
     /// the call is told through `sender` if it has to wait ([`ReplySender::waits`]).
     pub(super) async fn get_for(&self, call: &Call, sender: &ReplySender) -> Result<Lease<C::Session>, Failure> {
         let asker = Asker { principal: &call.caller.principal, want: Want::of(call), told: Some(sender) };
-        self.find(&call.caller, asker).await
+        self.find(&call.caller, asker, None).await
+    }
+
+    /// The same, in place of a session that is not used any more: its place is kept until there is one in the next line.
+    pub(super) async fn get_for_after(
+        &self,
+        call: &Call,
+        sender: &ReplySender,
+        left: Lease<C::Session>,
+    ) -> Result<Lease<C::Session>, Failure> {
+        let asker = Asker { principal: &call.caller.principal, want: Want::of(call), told: Some(sender) };
+        self.find(&call.caller, asker, Some(left)).await
     }
 
     /// A session of `caller`.
     pub(super) async fn get(&self, caller: &Caller, want: Want) -> Result<Lease<C::Session>, Failure> {
-        self.find(caller, Asker { principal: &caller.principal, want, told: None }).await
+        self.find(caller, Asker { principal: &caller.principal, want, told: None }, None).await
     }
 
-    async fn find(&self, caller: &Caller, asker: Asker<'_>) -> Result<Lease<C::Session>, Failure> {
+    async fn find(
+        &self,
+        caller: &Caller,
+        asker: Asker<'_>,
+        mut left: Option<Lease<C::Session>>,
+    ) -> Result<Lease<C::Session>, Failure> {
         loop {
-            let lease = self.find_once(caller, asker).await?;
+            let lease = self.find_once(caller, asker, left).await?;
             // Nothing was sent yet. Whoever comes here again has waited for another's call before.
             if !lease.came_too_late() {
                 return Ok(lease);
             }
+            left = Some(lease);
         }
     }
 
-    async fn find_once(&self, caller: &Caller, asker: Asker<'_>) -> Result<Lease<C::Session>, Failure> {
+    async fn find_once(
+        &self,
+        caller: &Caller,
+        asker: Asker<'_>,
+        left: Option<Lease<C::Session>>,
+    ) -> Result<Lease<C::Session>, Failure> {
         let key = self.key(caller);
         let visit = match caller.session {
             ClientSession::Legacy(_) => self.known(&key, asker.want)?,
@@ -263,7 +285,7 @@ impl<C: Connect> Sessions<C> {
                 self.visit(&key, owner, || self.opening_of(caller), asker).await?
             }
         };
-        self.settled(visit, asker).await
+        self.settled(visit, asker, left).await
     }
 
     /// Opens the session of a legacy client. It is closed when the guard is dropped, also while it is being opened.
@@ -273,7 +295,7 @@ impl<C: Connect> Sessions<C> {
         let asker = Asker { principal, want: Want::Presence, told: None };
         let visit = self.visit(&key, principal, || opening.clone(), asker).await?;
         let guard = visit.slot.dismissed.clone().drop_guard();
-        Ok((self.settled(visit, asker).await?, guard))
+        Ok((self.settled(visit, asker, None).await?, guard))
     }
 
     /// Closes all sessions and waits for that. No new one is opened.
@@ -322,12 +344,19 @@ impl<C: Connect> Sessions<C> {
         Key::of(caller, self.0.server.share, || self.0.connector.distinction(caller))
     }
 
-    /// The session behind a visit, once it is open and it is this visit's turn.
-    async fn settled(&self, visit: Visit<C::Session>, asker: Asker<'_>) -> Result<Lease<C::Session>, Failure> {
+    /// The session behind a visit, once it is open and it is this visit's turn. `left` is what the asker had before.
+    async fn settled(
+        &self,
+        visit: Visit<C::Session>,
+        asker: Asker<'_>,
+        left: Option<Lease<C::Session>>,
+    ) -> Result<Lease<C::Session>, Failure> {
         let broken = || outcome::not_started(&self.0.server.name, "connecting broke off");
         // Before the session is open, so that those who wait for that get to it in the order in which they came.
         let serial = self.0.server.serial && asker.want.waits_for_its_turn();
         let entry = serial.then(|| visit.slot.turns.enter(asker.principal));
+        // Now those come who were behind it in the line before.
+        drop(left);
         if let Some(session) = visit.slot.session() {
             return Ok(visit.take_turn(session, entry, asker).await);
         }
@@ -459,42 +488,5 @@ impl<C: Connect> Sessions<C> {
             SessionCount::Pool => true,
             SessionCount::Auto => key.can_be_asked(),
         }
-    }
-}
-
-impl<C: Connect> Inner<C> {
-    /// Has the session of this owner closed that has been idle for longest, if there is one.
-    fn make_room_of(&self, owner: &Principal) -> bool {
-        let idle = self.idlest(|slot| slot.owner.sharer() == owner.sharer());
-        if let Some(slot) = &idle {
-            slot.is_for_owner.store(true, Ordering::SeqCst);
-            slot.unwanted.notify_one();
-        }
-        idle.is_some()
-    }
-
-    /// Has the session that has been idle for longest closed, or else the first that is used no more.
-    fn make_room(&self) {
-        self.pressed.store(true, Ordering::SeqCst);
-        if let Some(slot) = self.idlest(|_| true)
-            && self.pressed.swap(false, Ordering::SeqCst)
-        {
-            slot.unwanted.notify_one();
-        }
-    }
-
-    /// The session that has been idle for longest, of those that are wanted.
-    fn idlest(&self, wanted: impl Fn(&Slot<C::Session>) -> bool) -> Option<Arc<Slot<C::Session>>> {
-        let mut longest: Option<(Instant, Arc<Slot<C::Session>>)> = None;
-        self.rows.for_each(|_, row| {
-            for slot in row.iter().filter(|slot| wanted(slot)) {
-                if let Some(since) = slot.idle_since()
-                    && longest.as_ref().is_none_or(|(other, _)| since < *other)
-                {
-                    longest = Some((since, Arc::clone(slot)));
-                }
-            }
-        });
-        longest.map(|(_, slot)| slot)
     }
 }
