@@ -18,7 +18,7 @@ use super::call::{self, Answering};
 use super::in_flight::InFlight;
 use super::legacy::{Found, Legacy, Sessions, pump};
 use super::outbox::Outbox;
-use super::{StdioFront, listen, refused};
+use super::{StdioFront, UNREAD, listen, refused};
 use crate::config::Limits;
 use crate::front::asked::{self, Request};
 use crate::front::batch;
@@ -64,9 +64,6 @@ pub(super) enum Ended {
     Stopped,
 }
 
-/// How long the client may take nothing of what is left for it when nothing runs any more.
-const UNREAD: Duration = Duration::from_secs(3);
-
 /// Requests about tasks that are answered at the same time.
 const ASKS_AT_ONCE: usize = 64;
 
@@ -99,7 +96,7 @@ impl<S: McpService + Sync> Connection<S> {
         let patience = async {
             tokio::select! {
                 () = patience => tracing::info!("some calls did not end within the grace time"),
-                () = async { settled.await; self.outbox.stalled(UNREAD).await } => {
+                () = async { settled.await; self.outbox.progress().stalled(UNREAD).await } => {
                     tracing::info!("the client does not read its answers");
                 }
                 () = self.outbox.closed() => {}

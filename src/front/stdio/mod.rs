@@ -38,8 +38,8 @@ pub struct StdioFront<S> {
     left: CancellationToken,
 }
 
-/// How long the last bytes may take to be read when everything else is over.
-const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// For how long a client may take nothing when nothing runs any more.
+const UNREAD: Duration = Duration::from_secs(3);
 
 impl<S> StdioFront<S> {
     /// A front for the server of that name, whose calls `service` answers.
@@ -100,9 +100,11 @@ impl<S: McpService + Sync> StdioFront<S> {
                 }
             }
         }
+        let progress = outgoing.progress();
         drop(outgoing);
-        if tokio::time::timeout(LAST_MOMENT, writer.idle()).await.is_err() {
-            tracing::info!("the client left its last answers unread");
+        tokio::select! {
+            () = writer.idle() => {}
+            () = progress.stalled(UNREAD) => tracing::info!("the client left its last answers unread"),
         }
     }
 }
@@ -117,7 +119,7 @@ impl<S> fmt::Debug for StdioFront<S> {
 mod tests {
     use std::convert::Infallible;
     use std::future::{pending, ready};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     use tokio::sync::oneshot;
@@ -161,7 +163,11 @@ mod tests {
         let front = StdioFront::new("s", service, Limits::default());
         let left = front.left();
         let ((near, mut far), (output, reader)) = (tokio::io::duplex(4096), tokio::io::duplex(4096));
-        let served = front.serve(near, output, pending(), Jobs::new(), Duration::from_hours(1), ready(()));
+        let has_ended = AtomicBool::new(false);
+        let served = async {
+            front.serve(near, output, pending(), Jobs::new(), Duration::from_hours(1), ready(())).await;
+            has_ended.store(true, Ordering::Relaxed);
+        };
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"{}\",\"method\":\"tools/list\"}}\n", "q".repeat(1000));
         let (half_read, may_end) = oneshot::channel();
         let written = AtomicUsize::new(0);
@@ -182,10 +188,12 @@ mod tests {
             while let Some(answer) = answers.next_line().await.unwrap() {
                 assert!(answer.contains("initialize"), "{answer}");
                 count += 1;
+                // The last few are in the pipe.
+                assert!(count > LINES - 16 || !has_ended.load(Ordering::Relaxed), "not waited for: {count}");
                 if count == LINES / 2 {
                     half_read.take().unwrap().send(()).unwrap();
                 }
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
             assert_eq!(count, LINES);
         };

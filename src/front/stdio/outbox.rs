@@ -33,6 +33,10 @@ pub(super) struct Outbox {
     longest: usize,
 }
 
+/// Bytes that the client has taken.
+#[derive(Debug)]
+pub(super) struct Progress(Arc<AtomicU64>);
+
 /// The other end, which writes.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -58,6 +62,8 @@ const WAITING: usize = 64;
 const RESERVED: usize = 32;
 /// Bytes that are written at once, where several messages wait.
 const JOINED: usize = 64 << 10;
+/// So much of an answer is written at a time.
+const PIECE: usize = 16 << 10;
 
 impl Outbox {
     /// An empty queue, for a client that takes lines of up to `longest` bytes. `left` is cancelled when that has ended
@@ -135,20 +141,27 @@ impl Outbox {
         &self.left
     }
 
-    /// Resolves when the client has taken nothing for this long.
-    pub(super) async fn stalled(&self, patience: Duration) {
-        loop {
-            let before = self.written.load(Ordering::Relaxed);
-            tokio::time::sleep(patience).await;
-            if self.written.load(Ordering::Relaxed) == before {
-                return;
-            }
-        }
+    /// What the client takes.
+    pub(super) fn progress(&self) -> Progress {
+        Progress(Arc::clone(&self.written))
     }
 
     /// Resolves when nobody reads any more.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + '_ {
         self.closed.cancelled()
+    }
+}
+
+impl Progress {
+    /// Resolves when the client has taken nothing for this long.
+    pub(super) async fn stalled(&self, patience: Duration) {
+        loop {
+            let before = self.0.load(Ordering::Relaxed);
+            tokio::time::sleep(patience).await;
+            if self.0.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
     }
 }
 
@@ -198,7 +211,7 @@ impl Queue {
 
     /// Writes in pieces, so that it shows that a client takes them.
     async fn put<W: AsyncWrite + Unpin>(&self, output: &mut W, bytes: &[u8]) -> std::io::Result<()> {
-        for piece in bytes.chunks(JOINED) {
+        for piece in bytes.chunks(PIECE) {
             output.write_all(piece).await?;
             self.written.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
