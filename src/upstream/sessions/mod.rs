@@ -275,14 +275,14 @@ impl<C: Connect> Sessions<C> {
         &self,
         caller: &Caller,
         asker: Asker<'_>,
-        left: Option<Lease<C::Session>>,
+        mut left: Option<Lease<C::Session>>,
     ) -> Result<Lease<C::Session>, Failure> {
         let key = self.key(caller);
         let visit = match caller.session {
             ClientSession::Legacy(_) => self.known(&key, asker.want)?,
             ClientSession::Stateless => {
                 let owner = if self.0.server.share { &Principal::Local } else { &caller.principal };
-                self.visit(&key, owner, || self.opening_of(caller), asker).await?
+                self.visit(&key, owner, || self.opening_of(caller), asker, &mut left).await?
             }
         };
         self.settled(visit, asker, left).await
@@ -293,7 +293,7 @@ impl<C: Connect> Sessions<C> {
         let key = self.key(&opening.caller);
         let principal = &opening.caller.principal;
         let asker = Asker { principal, want: Want::Presence, told: None };
-        let visit = self.visit(&key, principal, || opening.clone(), asker).await?;
+        let visit = self.visit(&key, principal, || opening.clone(), asker, &mut None).await?;
         let guard = visit.slot.dismissed.clone().drop_guard();
         Ok((self.settled(visit, asker, None).await?, guard))
     }
@@ -379,18 +379,20 @@ impl<C: Connect> Sessions<C> {
         visit.ok_or_else(|| outcome::not_started(&self.0.server.name, "the client's session with it has ended"))
     }
 
-    /// `owner` is whose place a new session takes.
+    /// `owner` is whose place a new session takes. `left` is let go if there is no room: those behind are to hear of it too.
     async fn visit(
         &self,
         key: &Key,
         owner: &Principal,
         opening: impl Fn() -> Opening,
         asker: Asker<'_>,
+        left: &mut Option<Lease<C::Session>>,
     ) -> Result<Visit<C::Session>, Failure> {
         let why = match self.enter(key, owner, &opening, asker.want, None)? {
             Ok(visit) => return Ok(visit),
             Err(why) => why,
         };
+        *left = None;
         asker.waits(self.waits_for());
         // An idle session is closed to make room, if there is one.
         let room = &self.0.room;
