@@ -169,7 +169,11 @@ struct Asker<'a> {
 /// How long a caller waits until an idle session has made room.
 const MAKING_ROOM: Duration = Duration::from_secs(1);
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    fn of(call: &'a Call, sender: &'a ReplySender) -> Self {
+        Self { principal: &call.caller.principal, want: Want::of(call), told: Some(sender) }
+    }
+
     fn waits(&self, reason: WaitsFor) {
         if let Some(sender) = self.told {
             sender.waits(reason);
@@ -235,8 +239,7 @@ impl<C: Connect> Sessions<C> {
     /// A session for `call`, opened first if there is none. That of a legacy client is never opened here. Whoever waits for
     /// the call is told through `sender` if it has to wait ([`ReplySender::waits`]).
     pub(super) async fn get_for(&self, call: &Call, sender: &ReplySender) -> Result<Lease<C::Session>, Failure> {
-        let asker = Asker { principal: &call.caller.principal, want: Want::of(call), told: Some(sender) };
-        self.find(&call.caller, asker, None).await
+        self.find(&call.caller, Asker::of(call, sender), None).await
     }
 
     /// The same, in place of a session that is not used any more: its place is kept until there is one in the next line.
@@ -246,8 +249,7 @@ impl<C: Connect> Sessions<C> {
         sender: &ReplySender,
         left: Lease<C::Session>,
     ) -> Result<Lease<C::Session>, Failure> {
-        let asker = Asker { principal: &call.caller.principal, want: Want::of(call), told: Some(sender) };
-        self.find(&call.caller, asker, Some(left)).await
+        self.find(&call.caller, Asker::of(call, sender), Some(left)).await
     }
 
     /// A session of `caller`.
